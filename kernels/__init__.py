@@ -1,0 +1,1 @@
+"""The kernels under measurement, one folder a family. Imported as `gemmgate.kernels`."""

@@ -1,0 +1,1 @@
+"""The harness: everything between a kernel and a verdict. Imported as `gemmgate.suite`."""

@@ -1,0 +1,264 @@
+"""What a run leaves behind: machine, stack, rows. Immutable, standard library only.
+
+Schema history
+    1  first version
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
+
+from gemmgate.suite.errors import UnreadableError
+
+SCHEMA = 1
+METHOD_VERSION = 1
+"""The protocol that yields a sample. A change makes older runs INCOMPARABLE, never 'slower'."""
+
+RowKind = Literal["time", "phase", "count", "static"]
+Status = Literal["ok", "broken", "unsupported", "invalid", "error", "out_of_memory", "timeout"]
+STATUSES: tuple[Status, ...] = ("ok", "broken", "unsupported", "invalid", "error", "out_of_memory", "timeout")
+RETRIED: tuple[Status, ...] = ("error", "out_of_memory", "timeout")
+"""What `--resume` measures again: these may have had a cause outside the kernel."""
+
+MAX_SAMPLES = 64
+"""Samples kept in a row."""
+MIN_SAMPLES = 30
+"""Below this a measurement is not `ok`."""
+
+IDENTITY = (
+    "family",
+    "case",
+    "implementation",
+    "kind",
+    "cache",
+    "timer",
+    "data",
+    "seed",
+    "phase",
+    "target",
+    "flags",
+    "method",
+)
+"""Fields whose hash is a row's id: rows with equal ids measured the same thing the same way."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The key of a history. `key` names its folder; `board` is a hash of the board's UUID, no part of the key."""
+
+    key: str
+    model: str
+    memory_bytes: int = 0
+    power_limit_w: float = 0.0
+    mig: str = ""
+    power_mode: str = ""
+    cores: int = 0
+    board: str = ""
+
+    @property
+    def is_gpu(self) -> bool:
+        return not self.key.startswith("cpu-")
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Versions that a time depends on. Empty where it does not apply."""
+
+    python: str = ""
+    torch: str = ""
+    triton: str = ""
+    cuda: str = ""
+    driver: str = ""
+    cublas: str = ""
+    blas: str = ""
+    threads: int = 0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What this machine can do, measured at the start of the run: the roofs and the floors.
+
+    `flop_per_s` maps a case's dtype or `dtype.precision` (`bf16`, `fp32.tf32`) to a rate.
+    `ceiling_*` are what no number may beat: hardware figures where they are known.
+    """
+
+    bytes_per_s: float = 0.0
+    flop_per_s: Mapping[str, float] = field(default_factory=dict)
+    ceiling_bytes_per_s: float = 0.0
+    ceiling_flop_per_s: Mapping[str, float] = field(default_factory=dict)
+    launch_floor_s: float = 0.0
+    l2_bytes_per_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement: one implementation on one case in one cache state, with all that explains it.
+
+    Times are seconds a call. `median_s`, `low_s`, `high_s` are set only where `status` is `ok`.
+    `visit` is shared by the rows that were sampled interleaved with each other: only those give a
+    ratio. `error` is ||out - reference|| / ||reference||; `error_worst_tile` the largest of that
+    over 16 x 16 tiles, against the tile's own norm; `error_bound` what was allowed. `roof_s` is the
+    least time that the measured roofs allow.
+    """
+
+    family: str
+    case: str
+    implementation: str
+    kind: RowKind = "time"
+    status: Status = "ok"
+    reason: str = ""
+    detail: str = ""
+    # the case
+    tags: tuple[str, ...] = ()
+    dims: Mapping[str, int] = field(default_factory=dict)
+    dtype: str = ""
+    precision: str = ""
+    layout: str = ""
+    epilogue: str = ""
+    origin: str = ""
+    flop: int = 0
+    bytes_moved: int = 0
+    # how it was measured
+    cache: str = ""
+    cache_proof: str = "unknown"
+    timer: str = ""
+    data: str = ""
+    seed: int = 0
+    phase: str = ""
+    target: str = ""
+    flags: Mapping[str, str] = field(default_factory=dict)
+    method: int = METHOD_VERSION
+    visit: str = ""
+    # what came out
+    median_s: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+    samples_s: tuple[float, ...] = ()
+    calls_per_sample: int = 0
+    host_s: float | None = None
+    eager_s: float | None = None
+    value: float | None = None
+    unit: str = ""
+    error: float | None = None
+    error_worst_tile: float | None = None
+    error_bound: float | None = None
+    kernels: int | None = None
+    kernel_names: tuple[str, ...] = ()
+    tile: Mapping[str, Any] | None = None
+    algorithm: str = ""
+    device_code: str = ""
+    roof_s: float | None = None
+    marks: tuple[str, ...] = ()
+    sm_clock_hz: float | None = None
+    power_w: float | None = None
+    # what it cost
+    compile_s: float | None = None
+    check_s: float | None = None
+    measure_s: float | None = None
+    # where and when
+    run_id: str = ""
+    machine: str = ""
+    board: str = ""
+    commit: str = ""
+    utc: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.median_s is not None) != (self.status == "ok" and self.kind == "time"):
+            raise ValueError(
+                f"Row {self.path}: median_s is {self.median_s} though status is '{self.status}' and kind '{self.kind}'."
+            )
+
+    @property
+    def id(self) -> str:
+        """16 hex digits over `IDENTITY`."""
+        named = {name: getattr(self, name) for name in IDENTITY}
+        named["flags"] = sorted(self.flags.items())
+        return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def path(self) -> str:
+        """`dense_splitk/cublas/m32-n32-k32768-bf16`"""
+        return f"{self.family}/{self.implementation}/{self.case}"
+
+    @property
+    def samples_n(self) -> int:
+        return len(self.samples_s)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values, floats as they are."""
+        return {**asdict(self), "id": self.id}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Row:
+        """Fields that this version does not know are dropped; a missing one takes its default."""
+        known = {f.name: data[f.name] for f in fields(cls) if data.get(f.name) is not None}
+        for name in ("tags", "samples_s", "kernel_names", "marks"):
+            known[name] = tuple(known.get(name, ()))
+        return cls(**known)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One execution of a selection, on one machine, at one commit, by one method."""
+
+    id: str
+    utc: str
+    commit: str
+    dirty: bool
+    machine: Machine
+    stack: Stack
+    limits: Limits = field(default_factory=Limits)
+    selection: Mapping[str, Any] = field(default_factory=dict)
+    command: str = ""
+    resumed: str = ""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    schema: int = SCHEMA
+    method: int = METHOD_VERSION
+    rows: tuple[Row, ...] = ()
+
+    def header(self) -> dict[str, Any]:
+        """Everything but the rows, as plain JSON values."""
+        return {
+            **{f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("machine", "stack", "limits", "rows")},
+            "selection": dict(self.selection),
+            "seconds": dict(self.seconds),
+            "machine": asdict(self.machine),
+            "stack": asdict(self.stack),
+            "limits": {**asdict(self.limits)},
+        }
+
+    @classmethod
+    def from_header(cls, data: Mapping[str, Any], rows: tuple[Row, ...] = ()) -> Run:
+        """Raises `UnreadableError` where the header is not ours or of a newer schema."""
+        schema = data.get("schema")
+        if not isinstance(schema, int):
+            raise UnreadableError("This is not a gemmgate run: it has no schema number.")
+        if schema > SCHEMA:
+            raise UnreadableError(
+                f"Run {data.get('id', '?')} has schema {schema}; this gemmgate reads up to {SCHEMA}. Update gemmgate to read it."
+            )
+        known = {f.name: data[f.name] for f in fields(cls) if f.name in data and f.name != "rows"}
+        known["machine"] = _build(Machine, data["machine"])
+        known["stack"] = _build(Stack, data["stack"])
+        known["limits"] = _build(Limits, data.get("limits", {}))
+        return cls(**known, rows=rows)
+
+
+def run_id(utc: str, commit: str, *, dirty: bool) -> str:
+    """`20261129T160312Z-0a1b2c3d4e`, with `-dirty` where the tree was: legal on every filesystem."""
+    stamp = re.sub(r"[-:]", "", utc)
+    return f"{stamp}-{commit[:10] or 'nocommit'}" + ("-dirty" if dirty else "")
+
+
+def machine_key(*parts: object) -> str:
+    """A folder name from free text: `NVIDIA H200`, `141g` -> `nvidia-h200-141g`."""
+    return re.sub(r"[^a-z0-9]+", "-", "-".join(str(part) for part in parts).lower()).strip("-")
+
+
+def _build(kind: Any, data: Mapping[str, Any]) -> Any:
+    return kind(**{f.name: data[f.name] for f in fields(kind) if f.name in data})
