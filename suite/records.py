@@ -101,7 +101,7 @@ class Row:
 
     Times are seconds a call. `median_s`, `low_s`, `high_s` are set only where `status` is `ok`.
     `visit` is shared by the rows that were sampled interleaved with each other: only those give a
-    ratio. `error` is ||out - reference|| / ||reference||; `error_worst_tile` the largest of that
+    ratio, and `yardstick` names the one of them that it is quoted against. `error` is ||out - reference|| / ||reference||; `error_worst_tile` the largest of that
     over 16 x 16 tiles, against the tile's own norm; `error_bound` what was allowed. `roof_s` is the
     least time that the measured roofs allow.
     """
@@ -134,6 +134,7 @@ class Row:
     flags: Mapping[str, str] = field(default_factory=dict)
     method: int = METHOD_VERSION
     visit: str = ""
+    yardstick: str = ""
     # what came out
     median_s: float | None = None
     low_s: float | None = None
