@@ -150,6 +150,10 @@ def _always(case: Case) -> bool:
     return True
 
 
+def _case_dtype(case: Case) -> str:
+    return case.dtype
+
+
 @dataclass(frozen=True)
 class Entry:
     """An implementation as the catalog knows it: a name and where it lives, nothing imported.
@@ -175,7 +179,8 @@ class Family:
     accumulation error, ||out - reference|| / ||reference||; the harness adds the rounding of the
     output dtype, which it measures on the reference. `yardsticks` are ordered: the first that is
     supported and ok on a case is the one that ratios are quoted against. `twin(case)` is a small
-    case of the same kind, for the interpreter.
+    case of the same kind, for the interpreter. `output_dtype(case)` is the case's dtype unless the
+    family says otherwise.
     """
 
     name: str
@@ -189,6 +194,7 @@ class Family:
     reference: str
     error_bound: Callable[[Case], float]
     twin: Callable[[Case], Case] | None = None
+    output_dtype: Callable[[Case], str] = _case_dtype
     about: str = ""
 
     def __post_init__(self) -> None:

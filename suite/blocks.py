@@ -1,0 +1,330 @@
+"""The loop over cases with one worker: prepare, check, sample interleaved, hand on rows.
+
+A crash, a hang, an illegal access or a full memory costs its own row: the worker names the step it
+was at, a fresh one takes over, the others of that case are measured again, the loop goes on.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from gemmgate.suite.catalog import Choice
+from gemmgate.suite.cases import Case, Family
+from gemmgate.suite.errors import CannotMeasureError
+from gemmgate.suite.records import MIN_SAMPLES, RETRIED, Limits, Row
+from gemmgate.suite.statistics import summarise
+from gemmgate.suite.workers import Worker, WorkerLost
+
+PREPARE_DEADLINE_S = 300.0
+CHECK_DEADLINE_S = 180.0
+SAMPLE_DEADLINE_S = 60.0
+"""Beyond the seconds asked for."""
+_PROBE_S = 0.2
+_SPARE = 1.2
+
+
+class Progress(Protocol):
+    """Told what happens, as it happens."""
+
+    def case(self, choice: Choice, index: int, count: int) -> None: ...
+    def step(self, implementation: str, step: str) -> None: ...
+    def row(self, row: Row) -> None: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure and how. `seconds` is for the whole loop and is filled; None takes the default number of samples."""
+
+    choices: Sequence[Choice]
+    caches: tuple[str, ...]
+    seed: int = 0
+    data: str = "normal"
+    seconds: float | None = None
+
+
+@dataclass
+class Spent:
+    """Seconds of the loop by what they went to; `waiting` is for workers to start and all that is not the others."""
+
+    compiling: float = 0.0
+    checking: float = 0.0
+    measuring: float = 0.0
+    total: float = 0.0
+
+    def to_json(self) -> dict[str, float]:
+        known = self.compiling + self.checking + self.measuring
+        return {**asdict(self), "waiting": max(self.total - known, 0.0)}
+
+
+@dataclass
+class _CaseState:
+    """One case under way: what each implementation came to so far, and which are ready in the present worker."""
+
+    choice: Choice
+    ready: list[str] = field(default_factory=list)
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    failed: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def fail(self, name: str, outcome: Mapping[str, Any]) -> None:
+        if name in self.ready:
+            self.ready.remove(name)
+        self.failed[name] = {key: outcome.get(key, "") for key in ("status", "reason", "detail")}
+
+
+class Loop:
+    """Measures a plan with one worker at a time. Rows go to `sink` as their case is done.
+
+    `begun` is the `time.monotonic()` from which `plan.seconds` counts.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        worker: Worker,
+        limits: Limits,
+        *,
+        restart: Callable[[], Worker],
+        sink: Callable[[Row], object],
+        progress: Progress,
+        begun: float,
+    ) -> None:
+        self._plan = plan
+        self._worker = worker
+        self._limits = limits
+        self._board = worker.machine.board
+        self._restart = restart
+        self._sink = sink
+        self._progress = progress
+        self._begun = begun
+        self._fixed_s: list[float] = []
+        self.spent = Spent()
+        self.skipped: list[Choice] = []
+
+    def run(self) -> None:
+        """Emits the rows of each case as the case is done. Cases for which `seconds` do not suffice end up in `skipped`."""
+        choices = list(self._plan.choices)
+        try:
+            for index, choice in enumerate(choices):
+                left_s = self._left_s()
+                if left_s is not None and index and left_s < _SPARE * sum(self._fixed_s) / len(self._fixed_s):
+                    self.skipped.extend(choices[index:])
+                    break
+                self._progress.case(choice, index, len(choices))
+                self._measure(choice, None if left_s is None else left_s / (len(choices) - index))
+        finally:
+            self._worker.close()
+            self.spent.total = time.monotonic() - self._begun
+
+    def _left_s(self) -> float | None:
+        return None if self._plan.seconds is None else self._plan.seconds - (time.monotonic() - self._begun)
+
+    def _measure(self, choice: Choice, share_s: float | None) -> None:
+        begin = time.monotonic()
+        state = _CaseState(choice)
+        self._make_ready(state, choice.implementations, check=True)
+        fixed_s = time.monotonic() - begin
+        for index, cache in enumerate(self._plan.caches):
+            seconds = None
+            if share_s is not None:
+                seconds = max(share_s - (time.monotonic() - begin), 0.0) / (len(self._plan.caches) - index)
+            reply = self._sample(state, cache, seconds)
+            if reply is None:
+                self.skipped.append(choice)
+                break
+            measuring_s = reply["measure_s"] if reply else 0.0
+            fixed_s += max(measuring_s - (seconds or measuring_s), 0.0)
+            self._emit(state, cache, reply)
+        self._fixed_s.append(fixed_s)
+        self._ask("drop", CHECK_DEADLINE_S)
+
+    def _make_ready(self, state: _CaseState, names: Sequence[str], *, check: bool) -> None:
+        """Prepares and checks each in the present worker. Whoever loses the worker has failed; the others start again."""
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop(0)
+            try:
+                outcome = self._prepare(state.choice.case, name, check=check and name not in state.facts)
+            except WorkerLost as lost:
+                outcome = {"status": lost.status, "reason": lost.reason, "detail": str(lost), "fatal": True}
+            if outcome.get("ok"):
+                state.ready.append(name)
+                state.facts.setdefault(name, {}).update(outcome)
+                continue
+            state.fail(name, outcome)
+            if outcome.get("fatal"):
+                self._replace()
+                waiting = state.ready + waiting
+                state.ready = []
+
+    def _prepare(self, case: Case, name: str, *, check: bool) -> dict[str, Any]:
+        self._progress.step(name, "prepare")
+        prepared = self._ask(
+            "prepare",
+            PREPARE_DEADLINE_S,
+            case=case.to_json(),
+            implementation=name,
+            seed=self._plan.seed,
+            data=self._plan.data,
+            caches=self._plan.caches,
+        )
+        if not prepared.get("ok"):
+            return prepared
+        self.spent.compiling += prepared["compile_s"]
+        if not check:
+            return prepared
+        self._progress.step(name, "check")
+        checked = self._ask("check", CHECK_DEADLINE_S, implementation=name)
+        if checked.get("ok"):
+            self.spent.checking += checked["check_s"]
+        return {**prepared, "ok": False, **checked}
+
+    def _sample(self, state: _CaseState, cache: str, seconds: float | None) -> dict[str, Any] | None:
+        """The worker's reply for all that are ready, with those removed that cost a worker; None where time ran out.
+
+        Time that a culprit took is not held against the others.
+        """
+        most_s = self._left_s()
+        while state.ready:
+            names = list(state.ready)
+            self._progress.step("", f"sample {len(names)} implementations, {cache}")
+            try:
+                reply = self._ask_sample(names, cache, seconds, most_s)
+                culprit = reply["at"].get("implementation", "")
+            except WorkerLost as lost:
+                reply = {"status": lost.status, "reason": lost.reason, "detail": str(lost), "fatal": True}
+                culprit = lost.implementation
+            if reply.get("ok"):
+                self.spent.measuring += reply["measure_s"]
+                return reply
+            if reply["status"] == "skipped":
+                return None
+            if not reply.get("fatal"):
+                return {"measured": {name: reply for name in names}, "measure_s": 0.0, "roof_s": None}
+            self._replace()
+            most_s = None
+            culprits = [culprit] if culprit else self._find_culprits(state, names, cache)
+            for name in culprits or names:
+                state.fail(name, reply)
+            survivors, state.ready = list(state.ready), []
+            self._make_ready(state, survivors, check=False)
+        return {"measured": {}, "measure_s": 0.0, "roof_s": None}
+
+    def _ask_sample(self, names: Sequence[str], cache: str, seconds: float | None, most_s: float | None) -> dict[str, Any]:
+        return self._ask(
+            "sample",
+            SAMPLE_DEADLINE_S + (seconds or 0.0),
+            implementations=names,
+            cache=cache,
+            seconds=seconds,
+            most_s=most_s,
+            limits=asdict(self._limits),
+        )
+
+    def _find_culprits(self, state: _CaseState, names: Sequence[str], cache: str) -> list[str]:
+        """Those that lose a worker also when sampled alone."""
+        culprits = []
+        for name in names:
+            alone = _CaseState(state.choice)
+            self._make_ready(alone, [name], check=False)
+            if not alone.ready:
+                culprits.append(name)
+                continue
+            try:
+                lost = bool(self._ask_sample([name], cache, _PROBE_S, None).get("fatal"))
+            except WorkerLost:
+                lost = True
+            if lost:
+                culprits.append(name)
+                self._replace()
+        return culprits
+
+    def _ask(self, op: str, deadline_s: float, **fields: Any) -> dict[str, Any]:
+        return self._worker.ask(op, deadline_s, **fields)
+
+    def _replace(self) -> None:
+        self._worker.kill()
+        self._worker = self._restart()
+        if self._worker.machine.board != self._board:
+            raise CannotMeasureError(
+                "The fresh worker found another board than the run began on. What was measured is kept; continue with --resume."
+            )
+
+    def _emit(self, state: _CaseState, cache: str, reply: Mapping[str, Any]) -> None:
+        """One row for each implementation, those that failed earlier included."""
+        measured: Mapping[str, Mapping[str, Any]] = reply["measured"]
+        outcomes = {name: measured.get(name) or state.failed[name] for name in state.choice.implementations}
+        ok = [name for name, outcome in outcomes.items() if outcome.get("samples_s") and not outcome.get("status")]
+        yardstick = next((name for name in state.choice.family.yardsticks if name in ok), "")
+        visit = uuid.uuid4().hex[:12]
+        for name, outcome in outcomes.items():
+            facts = {**state.facts.get(name, {}), **outcome}
+            row = self._row(state.choice.family, state.choice.case, name, cache, facts)
+            row = replace(row, visit=visit, yardstick=yardstick, roof_s=reply.get("roof_s"))
+            self._sink(row)
+            self._progress.row(row)
+
+    def _row(self, family: Family, case: Case, name: str, cache: str, facts: Mapping[str, Any]) -> Row:
+        samples = tuple(facts.get("samples_s", ()))
+        status, reason, detail = facts.get("status") or "ok", facts.get("reason", ""), facts.get("detail", "")
+        if status == "ok" and len(samples) < MIN_SAMPLES:
+            status, reason, detail = "invalid", "too_few_samples", f"{len(samples)} samples; an interval takes {MIN_SAMPLES}"
+        summary = summarise(samples) if status == "ok" else None
+        kept = ("host_s", "eager_s", "kernels", "tile", "algorithm", "device_code", "compile_s", "check_s")
+        kept += ("error", "error_worst_tile", "error_bound", "sm_clock_hz", "power_w", "calls_per_sample", "timer")
+        return Row(
+            family=family.name,
+            case=case.name,
+            implementation=name,
+            status=status,
+            reason=reason,
+            detail=detail,
+            tags=case.tags,
+            dims=dict(case.dims),
+            dtype=case.dtype,
+            precision=case.precision,
+            layout=case.layout,
+            epilogue=case.epilogue,
+            origin=case.origin,
+            flop=family.flop(case),
+            bytes_moved=family.bytes_moved(case),
+            cache=cache,
+            data=self._plan.data,
+            seed=self._plan.seed,
+            flags=self._worker.flags[case.precision],
+            median_s=summary.median_s if summary else None,
+            low_s=summary.low_s if summary else None,
+            high_s=summary.high_s if summary else None,
+            samples_s=samples,
+            marks=tuple(sorted({*facts.get("marks", ()), *(summary.marks if summary else ())})),
+            kernel_names=tuple(facts.get("kernel_names", ())),
+            utc=utc_now(),
+            **{
+                "timer": "graph" if self._worker.target.is_gpu else "perf_counter",
+                **{key: facts[key] for key in kept if facts.get(key) is not None},
+            },
+        )
+
+
+def missing(choices: Sequence[Choice], caches: Sequence[str], rows: Sequence[Row]) -> list[Choice]:
+    """Cases of which a selected implementation has no finished row in one of the cache states.
+
+    Such a case is measured again whole, since only what was interleaved can be compared.
+    """
+    finished = {(row.family, row.case, row.implementation, row.cache) for row in rows if row.status not in RETRIED}
+    return [
+        choice
+        for choice in choices
+        if any(
+            (choice.family.name, choice.case.name, name, cache) not in finished for name in choice.implementations for cache in caches
+        )
+    ]
+
+
+def utc_now() -> str:
+    """`2026-11-29T16:03:12Z`"""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,97 @@
+"""`gemmgate list`: what can be measured here, and why the rest cannot."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from gemmgate.suite import catalog
+from gemmgate.suite.cli import _options as options
+from gemmgate.suite.errors import CannotMeasureError
+from gemmgate.suite.workers import START_DEADLINE_S, Worker
+
+ORDER = 10
+
+
+def command(
+    family: options.Family = None,
+    case: options.Case = None,
+    impl: options.Impl = None,
+    tag: options.Tag = None,
+    device: options.Device = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a case, with every refusal.")] = False,
+    suite: options.Suite = None,
+) -> None:
+    """List cases and implementations, with the reason where one is not supported here."""
+    suites = options.suites(suite)
+    choices = catalog.find(suites).select(options.selection(family, case, impl, tag))
+    worker, why = _worker(device, suites)
+    refusals = _refusals(worker, choices)
+    if as_json:
+        typer.echo(json.dumps([_entry(choice, found) for choice, found in zip(choices, refusals, strict=True)], indent=1))
+        return
+    console = Console()
+    for name in dict.fromkeys(choice.family.name for choice in choices):
+        pairs = [(c, r) for c, r in zip(choices, refusals, strict=True) if c.family.name == name]
+        console.print(_table(name, pairs))
+        _print_reasons(console, pairs)
+    if why:
+        console.print(f"Whether an implementation is supported here is not known: {why}")
+
+
+def _worker(device: str, suites: list[Any]) -> tuple[Worker | None, str]:
+    try:
+        return Worker(device, suites=suites), ""
+    except CannotMeasureError as error:
+        return None, str(error)
+
+
+def _refusals(worker: Worker | None, choices: list[catalog.Choice]) -> list[list[Any]]:
+    """For each choice a list as long as its implementations: None or [code, sentence]; empty where nobody could say."""
+    if worker is None:
+        return [[] for _ in choices]
+    pairs = [[choice.case.to_json(), list(choice.implementations)] for choice in choices]
+    reply = worker.ask("supports", START_DEADLINE_S, pairs=pairs)
+    worker.close()
+    if not reply.get("ok"):
+        raise CannotMeasureError(f"An implementation could not say what it supports: {reply['detail']}.")
+    answers: list[list[Any]] = reply["refusals"]
+    return answers
+
+
+def _entry(choice: catalog.Choice, refusals: list[Any]) -> dict[str, Any]:
+    said = refusals or [["unknown", "no worker could be started"]] * len(choice.implementations)
+    return {
+        **choice.case.to_json(),
+        "yardsticks": list(choice.family.yardsticks),
+        "implementations": [
+            {"name": name, "supported": refusal is None, "reason": (refusal or ["", ""])[0], "detail": (refusal or ["", ""])[1]}
+            for name, refusal in zip(choice.implementations, said, strict=True)
+        ],
+    }
+
+
+def _table(name: str, pairs: list[tuple[catalog.Choice, list[Any]]]) -> Table:
+    table = Table("case", "tags", "supported here", "refused", title=name, title_justify="left")
+    for choice, refusals in pairs:
+        said = refusals or [None] * len(choice.implementations)
+        supported = [one for one, refusal in zip(choice.implementations, said, strict=True) if refusal is None]
+        codes = Counter(refusal[0] for refusal in said if refusal)
+        refused = ", ".join(f"{code} ({count})" for code, count in codes.items())
+        table.add_row(choice.case.name, " ".join(choice.case.tags), " ".join(supported) if refusals else "?", refused)
+    return table
+
+
+def _print_reasons(console: Console, pairs: list[tuple[catalog.Choice, list[Any]]]) -> None:
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for choice, refusals in pairs:
+        for name, refusal in zip(choice.implementations, refusals, strict=False):
+            if refusal:
+                reasons.setdefault((refusal[0], refusal[1]), []).append(name)
+    for (code, sentence), names in reasons.items():
+        console.print(f"[bold]{code}[/]: {sentence} [dim]({', '.join(dict.fromkeys(names))})[/]", highlight=False)

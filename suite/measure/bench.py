@@ -1,0 +1,338 @@
+"""What a worker does with a case: prepare, check, sample. One case at a time; its ring and references are kept."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from gemmgate.suite.cases import Case, Family, Implementation, Inputs, Prepared, Target
+from gemmgate.suite.measure import check
+from gemmgate.suite.measure.check import Errors
+from gemmgate.suite.measure.clock import EventClock, HostClock
+from gemmgate.suite.measure.machine import Telemetry, precision_flags
+from gemmgate.suite.measure.rotation import Ring, build_ring, tensors_in
+from gemmgate.suite.measure.sampler import Clock, ImpossibleTime, Launch, rounds_and_repeats, sample
+from gemmgate.suite.records import MIN_SAMPLES
+from gemmgate.suite.measure.timed import Invalid, Timed, host_and_eager_s, make_timed
+
+SCREENING_ROUNDS = 8
+_OTHER_SEED = 7919
+"""Added to the seed for the second set of inputs that every implementation is checked on."""
+_SETTLE_FIRST_S, _SETTLE_S, _SETTLE_MOST_S = 0.5, 0.02, 3.0
+
+
+class Refused(Exception):
+    """An outcome that is a row's status rather than a result."""
+
+    def __init__(self, status: str, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.reason = reason
+
+
+@dataclass
+class Work:
+    """A case being measured: its inputs, its float64 references by slot, what has been prepared."""
+
+    case: Case
+    family: Family
+    make: Callable[[int], Inputs]
+    reference: Callable[[Inputs], list[torch.Tensor]]
+    ring: Ring
+    ready: dict[str, Prepared] = field(default_factory=dict)
+    implementations: dict[str, Implementation] = field(default_factory=dict)
+    references: dict[int, list[torch.Tensor]] = field(default_factory=dict)
+
+    def expected(self, slot: int) -> list[torch.Tensor]:
+        if slot not in self.references:
+            inputs = self.ring.slots[slot] if slot < len(self.ring.slots) else self.make(slot)
+            self.references[slot] = self.reference(inputs)
+        return self.references[slot]
+
+    def verify(self, slot: int, output: Any) -> Errors:
+        return check.compare(
+            tensors_in(output), self.expected(slot), self.family.output_dtype(self.case), self.family.error_bound(self.case)
+        )
+
+
+class Bench:
+    """The measuring half of a worker. `at` is told each step before it begins: whoever dies there is named."""
+
+    def __init__(self, device: torch.device, target: Target, telemetry: Telemetry, at: Callable[[str, str], None]) -> None:
+        self.device = device
+        self.target = target
+        self.telemetry = telemetry
+        self.at = at
+        self.clocks: dict[str, Clock] = (
+            {"perf_counter": HostClock()} if device.type == "cpu" else {"graph": EventClock("graph"), "events": EventClock("events")}
+        )
+        self._settled = False
+
+    def begin(
+        self,
+        family: Family,
+        case: Case,
+        make: Callable[[int], Inputs],
+        reference: Callable[[Inputs], Any],
+        *,
+        cold: bool,
+    ) -> Work:
+        """Builds the ring; without `cold` it has one slot."""
+        cache_bytes = self.target.l2_bytes if cold else 0
+        ring = build_ring(make, cache_bytes, self.device) if cold else Ring((make(0),), 0, cold=False, why="no cold state was asked for")
+        return Work(case, family, make, lambda inputs: tensors_in(reference(inputs)), ring)
+
+    def prepare(self, work: Work, implementation: Implementation) -> dict[str, Any]:
+        """Compiles, searches and calls once. Raises `Refused` where the implementation does not take the case."""
+        name = implementation.name
+        refusal = implementation.supports(work.case, self.target)
+        if refusal is not None:
+            raise Refused("unsupported", *refusal)
+        example = work.ring.slots[0]
+        begin = time.perf_counter()
+        with precision_flags(work.case.precision), _unchanged(example):
+            self.at(name, "prepare")
+            if implementation.screened:
+                prepared = self._screen(work, implementation)
+            else:
+                prepared = implementation.prepare(work.case, example, self.target, None)
+            self.at(name, "first call")
+            prepared.bind(example)()
+            self._synchronize()
+        work.ready[name] = prepared
+        work.implementations[name] = implementation
+        return {
+            "tile": dict(prepared.tile) if prepared.tile is not None else None,
+            "algorithm": prepared.algorithm,
+            "device_code": prepared.device_code,
+            "compile_s": time.perf_counter() - begin,
+        }
+
+    def check(self, work: Work, name: str) -> dict[str, Any]:
+        """Right on two sets of inputs, alike when repeated over poisoned outputs, inputs left as they were.
+
+        Raises `Refused` with status `broken` (or `invalid` where inputs changed).
+        """
+        self.at(name, "check")
+        begin = time.perf_counter()
+        prepared, implementation = work.ready[name], work.implementations[name]
+        worst = Errors(0.0, 0.0, 0.0)
+        with precision_flags(work.case.precision):
+            for slot in (0, _OTHER_SEED):
+                inputs = work.ring.slots[0] if slot == 0 else work.make(slot)
+                prepared.workspaces.clear()
+                with _unchanged(inputs):
+                    call = prepared.bind(inputs)
+                    first = self._correct(work, slot, call())
+                    worst = max(worst, first[1], key=lambda errors: errors.error)
+                    kept = [tensor.clone() for tensor in first[0]]
+                    check.poison(first[0])
+                    check.poison(tensors_in(prepared.workspaces))
+                    again = self._correct(work, slot, call())
+                if implementation.deterministic and not all(map(torch.equal, kept, again[0])):
+                    raise Refused("broken", "not_repeatable", "the second call gave other bits than the first, though it promises equal ones")
+        return {
+            "error": worst.error,
+            "error_worst_tile": worst.worst_tile,
+            "error_bound": worst.bound,
+            "check_s": time.perf_counter() - begin,
+        }
+
+    def sample(self, work: Work, names: Sequence[str], cache: str, seconds: float | None, most_s: float | None) -> dict[str, Any]:
+        """Interleaved samples of all `names` in one cache state.
+
+        `seconds` is the time to fill; raises `Refused` with status `skipped` where the fewest samples
+        that give an interval would take longer than `most_s`. Returns `measured` by name: samples and
+        what explains them, or a status with its reason.
+        """
+        begin = time.perf_counter()
+        if cache == "cold" and not work.ring.cold:
+            raise Refused("unsupported", "ring_too_large", work.ring.why)
+        measured: dict[str, dict[str, Any]] = {}
+        with precision_flags(work.case.precision):
+            timed = self._make_all(work, names, cache, measured)
+            if timed:
+                self._settle(timed[0])
+                spent_s = time.perf_counter() - begin
+                least_s = MIN_SAMPLES * sum(one.launch_s for one in timed)
+                if most_s is not None and spent_s + least_s > most_s:
+                    detail = f"{MIN_SAMPLES} rounds take {least_s:.1f} s, more than the {most_s - spent_s:.1f} s that are left of --seconds"
+                    raise Refused("skipped", "budget", detail)
+                self._rounds(work, timed, None if seconds is None else max(seconds - spent_s, 0.0), measured)
+        return {"measured": measured, "measure_s": time.perf_counter() - begin}
+
+    def _correct(self, work: Work, slot: int, output: Any) -> tuple[list[torch.Tensor], Errors]:
+        self._synchronize()
+        errors = work.verify(slot, output)
+        if errors.reason:
+            raise Refused("broken", errors.reason, errors.detail)
+        return tensors_in(output), errors
+
+    def _make_all(self, work: Work, names: Sequence[str], cache: str, measured: dict[str, dict[str, Any]]) -> list[Timed]:
+        timed = []
+        for name in names:
+            try:
+                one = make_timed(name, work.ready[name], work.ring, cache, self.clocks, lambda step, name=name: self.at(name, step))  # type: ignore[misc]
+                self.at(name, "check the timed launches")
+                self._check_launches(work, one)
+                if self.device.type == "cuda":
+                    measured[name] = dict(zip(("host_s", "eager_s"), host_and_eager_s(one.calls), strict=True))
+                    self._synchronize()
+            except Invalid as invalid:
+                measured[name] = {"status": "invalid", "reason": invalid.reason, "detail": str(invalid)}
+            except Refused as refused:
+                measured[name] = {"status": refused.status, "reason": refused.reason, "detail": str(refused)}
+            except torch.cuda.OutOfMemoryError as error:
+                torch.cuda.empty_cache()
+                measured[name] = {"status": "out_of_memory", "reason": "device_memory", "detail": str(error).splitlines()[0]}
+            else:
+                timed.append(one)
+        return timed
+
+    def _check_launches(self, work: Work, timed: Timed) -> None:
+        """Leaves the outputs poisoned, so that the check after the samples sees what the samples wrote."""
+        timed.poison()
+        with _unchanged(work.ring.slots[0]):
+            timed.launch.enqueue()
+            self._synchronize()
+            self._verify(work, timed)
+        timed.poison()
+
+    def _verify(self, work: Work, timed: Timed) -> None:
+        count = len(timed.calls)
+        errors = timed.verify(work.verify, sorted({0, count // 2, count - 1}))
+        if errors is not None:
+            raise Refused("broken", errors.reason, f"in the timed launches: {errors.detail}")
+
+    def _rounds(self, work: Work, timed: list[Timed], seconds: float | None, measured: dict[str, dict[str, Any]]) -> None:
+        default_s = 1e-3 if self.device.type == "cuda" else 5e-3
+        rounds, repeats = rounds_and_repeats([one.launch_s for one in timed], seconds, default_s)
+        launches = [one.repeated(times) for one, times in zip(timed, repeats, strict=True)]
+        clock = _Watched(self.clocks, timed, launches, self.telemetry)
+        self.at("", "rounds")
+        try:
+            samples = sample(clock, launches, rounds)
+        except ImpossibleTime as impossible:
+            name = timed[impossible.index].name
+            measured[name] = {"status": "invalid", "reason": "impossible_time", "detail": str(impossible)}
+            self._rounds(work, [one for one in timed if one.name != name], seconds, measured)
+            return
+        for one, launch, values in zip(timed, launches, samples, strict=True):
+            try:
+                self._verify(work, one)
+            except Refused as refused:
+                measured[one.name] = {"status": refused.status, "reason": refused.reason, "detail": str(refused)}
+                continue
+            measured.setdefault(one.name, {}).update(
+                samples_s=values,
+                calls_per_sample=launch.calls,
+                timer=one.timer,
+                kernels=len(one.nodes) if one.nodes else None,
+                kernel_names=one.nodes,
+                **clock.seen(),
+            )
+
+    def _settle(self, timed: Timed) -> None:
+        """Runs the load itself until the clock is steady: longer before the first case of a worker."""
+        if self.device.type != "cuda":
+            return
+        self.at(timed.name, "settle")
+        begin, least_s = time.perf_counter(), _SETTLE_S if self._settled else _SETTLE_FIRST_S
+        clocks_hz: list[float] = []
+        while (elapsed_s := time.perf_counter() - begin) < _SETTLE_MOST_S:
+            timed.launch.enqueue()
+            self._synchronize()
+            clocks_hz.append(self.telemetry.sm_clock_hz or 0.0)
+            recent = clocks_hz[-8:]
+            if elapsed_s > least_s and max(recent) - min(recent) <= 0.01 * max(recent):
+                break
+        self._settled = True
+
+    def _screen(self, work: Work, implementation: Implementation) -> Prepared:
+        """Times every tile of the implementation's space on screening samples; the fastest is measured afresh later."""
+        assert implementation.tiles is not None
+        candidates: list[tuple[Prepared, Timed]] = []
+        problems: list[str] = []
+        cache = "cold" if work.ring.cold else "hot"
+        for tile in implementation.tiles(work.case, self.target):
+            self.at(implementation.name, f"screen {dict(tile)}")
+            try:
+                prepared = implementation.prepare(work.case, work.ring.slots[0], self.target, tile)
+                candidates.append((prepared, make_timed(implementation.name, prepared, work.ring, cache, self.clocks, lambda step: None)))
+            except (Invalid, torch.cuda.OutOfMemoryError) as error:
+                problems.append(f"{dict(tile)}: {error}")
+        if not candidates:
+            raise Refused("unsupported", "no_candidate", "; ".join(problems) or "the space of tiles is empty")
+        clock = next(iter(self.clocks.values())) if len(self.clocks) == 1 else self.clocks[candidates[0][1].timer]
+        samples = sample(clock, [timed.launch for _, timed in candidates], SCREENING_ROUNDS)
+        medians = [statistics.median(values) for values in samples]
+        return candidates[medians.index(min(medians))][0]
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+class _Watched:
+    """A clock that reads the telemetry every few rounds."""
+
+    name = "watched"
+    _EVERY = 4
+
+    def __init__(self, clocks: dict[str, Clock], timed: Sequence[Timed], launches: Sequence[Launch], telemetry: Telemetry) -> None:
+        self._clock_of = {id(launch): clocks[one.timer] for one, launch in zip(timed, launches, strict=True)}
+        self._telemetry = telemetry
+        self._rounds = 0
+        self._readings: list[tuple[float | None, float | None, set[str]]] = []
+
+    def time(self, launches: Sequence[Launch]) -> list[float]:
+        clocks = {id(self._clock_of[id(launch)]): self._clock_of[id(launch)] for launch in launches}
+        if len(clocks) == 1:
+            seconds = next(iter(clocks.values())).time(launches)
+        else:
+            seconds = [self._clock_of[id(launch)].time([launch])[0] for launch in launches]
+        if self._rounds % self._EVERY == 0:
+            self._readings.append((self._telemetry.sm_clock_hz, self._telemetry.power_w, self._telemetry.marks()))
+        self._rounds += 1
+        return seconds
+
+    def seen(self) -> dict[str, Any]:
+        """Median clock and power, and marks that held in a fifth of the readings or more."""
+        clocks = [clock for clock, _, _ in self._readings if clock]
+        powers = [power for _, power, _ in self._readings if power]
+        marks = {mark for _, _, found in self._readings for mark in found}
+        often = math.ceil(len(self._readings) / 5)
+        return {
+            "sm_clock_hz": statistics.median(clocks) if clocks else None,
+            "power_w": statistics.median(powers) if powers else None,
+            "marks": sorted(mark for mark in marks if sum(mark in found for _, _, found in self._readings) >= often),
+        }
+
+
+@contextmanager
+def _unchanged(inputs: Inputs) -> Iterator[None]:
+    """Raises `Refused` where the inputs were written to, and puts them back: other implementations share them."""
+    tensors = tensors_in(inputs)
+    before = [tensor.clone() for tensor in tensors]
+    try:
+        yield
+    finally:
+        changed = [index for index, tensor in enumerate(tensors) if not _same_bits(before[index], tensor)]
+        for index in changed:
+            tensors[index].copy_(before[index])
+    if changed:
+        raise Refused("invalid", "inputs_changed", "the call wrote to its inputs")
+
+
+def _same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Equal, where NaN equals NaN."""
+    if not left.is_floating_point():
+        return torch.equal(left, right)
+    return bool(((left == right) | (left.isnan() & right.isnan())).all())

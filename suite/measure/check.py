@@ -1,0 +1,129 @@
+"""Right or wrong, against float64, before anything is timed.
+
+The bound has two parts. Rounding the result to the output's dtype costs what it costs: that error is
+computed exactly, by rounding the reference itself. What is left is accumulation, for which the family
+states an allowance from dtype and K. With `grid` the distance to the nearest number of the output
+dtype, a result rounded from `ref + d` has error at most `grid(ref) + 2 |d|`, since `grid` is
+1-Lipschitz: so the bound needs no other slack, and sums kept in the output dtype, which have at
+least sqrt(2) times the rounding error, do not pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional
+
+TILE = 16
+DTYPES = {
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp32": torch.float32,
+    "fp8e4m3": torch.float8_e4m3fn,
+    "int8": torch.int8,
+}
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Normwise relative errors of one output and what they were allowed to be; `reason` is empty where it passed."""
+
+    error: float
+    worst_tile: float
+    bound: float
+    reason: str = ""
+    detail: str = ""
+
+
+def poison(tensors: Sequence[torch.Tensor]) -> None:
+    """Fills with NaN (the largest integer where there is none): what is not written again will show."""
+    for tensor in tensors:
+        tensor.fill_(math.nan if tensor.dtype.is_floating_point else torch.iinfo(tensor.dtype).max)
+
+
+def compare(outputs: Sequence[torch.Tensor], references: Sequence[torch.Tensor], dtype: str, allowance: float) -> Errors:
+    """The worst output of a call against its float64 reference.
+
+    `allowance` is the accumulation error allowed, ||d|| / ||reference||.
+    """
+    if len(outputs) != len(references):
+        return _wrong("output_count", f"{len(outputs)} outputs where the reference has {len(references)}")
+    worst: Errors | None = None
+    for output, reference in zip(outputs, references, strict=True):
+        found = _compare_one(output, reference, DTYPES[dtype], allowance)
+        if found.reason:
+            return found
+        if worst is None or found.error > worst.error:
+            worst = found
+    return worst or Errors(0.0, 0.0, allowance)
+
+
+def _compare_one(output: torch.Tensor, reference: torch.Tensor, dtype: torch.dtype, allowance: float) -> Errors:
+    if output.shape != reference.shape:
+        return _wrong("output_shape", f"shape {tuple(output.shape)} where the reference has {tuple(reference.shape)}")
+    if output.dtype != dtype:
+        return _wrong("output_dtype", f"dtype {output.dtype} where the case says {dtype}")
+    if output.numel() == 0:
+        return Errors(0.0, 0.0, allowance)
+    exact = reference.double()
+    result = output.double()
+    bad = int((~torch.isfinite(result) & torch.isfinite(exact)).sum())
+    if bad:
+        return _wrong("not_finite", f"{bad} of {result.numel()} elements are NaN or Inf where the reference is finite")
+    difference = torch.where(result == exact, 0.0, result - exact)
+    rounding = exact.to(dtype).double() - exact
+    total = exact.square().sum()
+    if total == 0:
+        wrong = int((difference != 0).sum())
+        if wrong:
+            return _wrong("error_above_bound", f"{wrong} elements are not zero where the reference is")
+        return Errors(0.0, 0.0, 0.0)
+    error = float((difference.square().sum() / total).sqrt())
+    bound = float((rounding.square().sum() / total).sqrt()) + 2 * allowance
+    tile_error, tile_bound = _worst_tile(difference, rounding, exact, allowance)
+    if not error <= bound:
+        return Errors(
+            error, tile_error, bound, "error_above_bound", f"error {error:.3g} is above the bound {bound:.3g} for this dtype and K"
+        )
+    if not tile_error <= tile_bound:
+        return Errors(
+            error,
+            tile_error,
+            bound,
+            "tile_error_above_bound",
+            f"one {TILE} x {TILE} tile has error {tile_error:.3g}, above its bound {tile_bound:.3g}",
+        )
+    return Errors(error, tile_error, bound)
+
+
+def _worst_tile(
+    difference: torch.Tensor, rounding: torch.Tensor, exact: torch.Tensor, allowance: float
+) -> tuple[float, float]:
+    """Error and bound of the tile that comes nearest to its bound, or passes it furthest.
+
+    A tile's norm may be small by chance, so the output's mean energy is its floor; the allowance grows
+    by 4 / sqrt(elements), since the accumulation error of few elements scatters more.
+    """
+    counts = _tile_sums(torch.ones_like(exact))
+    mean_energy = exact.square().mean()
+    scale = torch.maximum(_tile_sums(exact.square()), mean_energy * counts)
+    error = (_tile_sums(difference.square()) / scale).sqrt()
+    bound = (_tile_sums(rounding.square()) / scale).sqrt() + 2 * allowance * (1 + 4 / counts.sqrt())
+    worst = int((error / bound).argmax())
+    return float(error.flatten()[worst]), float(bound.flatten()[worst])
+
+
+def _tile_sums(values: torch.Tensor) -> torch.Tensor:
+    """Sums over TILE x TILE tiles of the last two dimensions: [..., M, N] -> [batch * tiles]."""
+    matrix = values.reshape(-1, *values.shape[-2:]) if values.dim() >= 2 else values.reshape(1, 1, -1)
+    rows, columns = matrix.shape[-2:]
+    padded = torch.nn.functional.pad(matrix, (0, -columns % TILE, 0, -rows % TILE))
+    tiles = padded.unflatten(-1, (-1, TILE)).unflatten(-3, (-1, TILE))
+    return tiles.sum(dim=(-1, -3)).flatten()
+
+
+def _wrong(reason: str, detail: str) -> Errors:
+    return Errors(math.inf, math.inf, math.nan, reason, detail)

@@ -1,0 +1,138 @@
+"""CUDA graphs: capture, and what a captured graph really holds.
+
+A graph may hold something else than the stream ran: a copy becomes a memcpy node, a kernel may be
+missing. So the nodes are read back through the driver.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gemmgate.suite.cases import Call
+
+_NODE_TYPES = {0: "kernel", 1: "memcpy", 2: "memset", 3: "host", 4: "graph", 5: "empty"}
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A graph of `calls` calls. `outputs[i]` is what the i-th call returned and each replay fills again.
+
+    `nodes` are the graph's nodes in order, as `kernel` names or, in parentheses, what else they are;
+    empty where the driver could not be asked. `host_s` is how long the host needs to queue a replay.
+    """
+
+    graph: torch.cuda.CUDAGraph
+    outputs: tuple[Any, ...]
+    calls: int
+    nodes: tuple[str, ...]
+    host_s: float
+
+    def replay(self, times: int) -> None:
+        for _ in range(times):
+            self.graph.replay()
+
+
+def capture(calls: Sequence[Call], *, passes: int = 1) -> Captured:
+    """Captures `passes` rounds over the calls. Each call has run before, so that nothing compiles here."""
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    outputs: list[Any] = []
+    torch.cuda.synchronize()
+    # Not `with torch.cuda.graph(...)`: that collects garbage and empties the allocator's cache each time.
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            for _ in range(passes):
+                outputs.extend(call() for call in calls)
+        finally:
+            graph.capture_end()
+    torch.cuda.synchronize()
+    nodes = _nodes(graph.raw_cuda_graph())
+    graph.instantiate()
+    host_s = 0.0
+    for _ in range(2):
+        begin = time.perf_counter()
+        graph.replay()
+        host_s = time.perf_counter() - begin
+        torch.cuda.synchronize()
+    return Captured(graph, tuple(outputs), passes * len(calls), nodes, host_s)
+
+
+def nodes_per_call(captured: Captured) -> tuple[str, ...] | None:
+    """The nodes of one call where all calls have the same, else None.
+
+    Nodes of a linear capture come in order of launch; the calls are compared as multisets, since the
+    driver does not promise that order.
+    """
+    if captured.calls == 0 or len(captured.nodes) % captured.calls:
+        return None
+    each = len(captured.nodes) // captured.calls
+    counts = {name: captured.nodes.count(name) for name in set(captured.nodes)}
+    if any(count % captured.calls for count in counts.values()):
+        return None
+    return captured.nodes[:each]
+
+
+def _nodes(raw: int) -> tuple[str, ...]:
+    driver = _driver()
+    if driver is None:
+        return ()
+    graph = ctypes.c_void_p(raw)
+    count = ctypes.c_size_t()
+    if driver.cuGraphGetNodes(graph, None, ctypes.byref(count)):
+        return ()
+    handles = (ctypes.c_void_p * count.value)()
+    if driver.cuGraphGetNodes(graph, handles, ctypes.byref(count)):
+        return ()
+    return tuple(_node_name(driver, ctypes.c_void_p(handle)) for handle in handles)
+
+
+class _KernelParams(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS_v2 of the driver's interface."""
+
+    _fields_ = (
+        ("func", ctypes.c_void_p),
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("params", ctypes.c_void_p),
+        ("extra", ctypes.c_void_p),
+        ("kernel", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+    )
+
+
+def _node_name(driver: ctypes.CDLL, node: ctypes.c_void_p) -> str:
+    kind = ctypes.c_int()
+    if driver.cuGraphNodeGetType(node, ctypes.byref(kind)):
+        return "(unknown)"
+    if kind.value != 0:
+        return f"({_NODE_TYPES.get(kind.value, f'type {kind.value}')})"
+    params = _KernelParams()
+    name = ctypes.c_char_p()
+    if driver.cuGraphKernelNodeGetParams_v2(node, ctypes.byref(params)):
+        return "kernel"
+    if params.func and not driver.cuFuncGetName(ctypes.byref(name), ctypes.c_void_p(params.func)) and name.value:
+        return name.value.decode()
+    if params.kernel and not driver.cuKernelGetName(ctypes.byref(name), ctypes.c_void_p(params.kernel)) and name.value:
+        return name.value.decode()
+    return "kernel"
+
+
+def _driver() -> ctypes.CDLL | None:
+    """libcuda with the functions used here, or None: an old driver, or a GPU of another maker."""
+    if torch.version.hip:
+        return None
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        for name in ("cuGraphGetNodes", "cuGraphNodeGetType", "cuGraphKernelNodeGetParams_v2", "cuFuncGetName", "cuKernelGetName"):
+            getattr(driver, name)
+    except (OSError, AttributeError):
+        return None
+    return driver

@@ -1,0 +1,234 @@
+"""Which machine this is, what it runs, and what a kernel may ask of it: read, never set."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pynvml
+import torch
+
+from gemmgate.suite.cases import Target
+from gemmgate.suite.records import Machine, Stack, machine_key
+
+_THROTTLED = {0x8: "hw_slowdown", 0x20: "sw_thermal", 0x40: "hw_thermal", 0x80: "hw_power_brake"}
+_POWER_CAP = 0x4
+
+
+class Telemetry:
+    """Clocks, power, throttle reasons and other tenants of one GPU, through NVML. Empty answers where NVML has none."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._handle: Any = None
+        if device.type != "cuda":
+            return
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlInit()
+            uuid = str(torch.cuda.get_device_properties(device).uuid)
+            self._handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+
+    def read(self, name: str, *arguments: Any) -> Any:
+        """What `nvmlDeviceGet<name>` says, or None."""
+        if self._handle is None:
+            return None
+        try:
+            return getattr(pynvml, f"nvmlDeviceGet{name}")(self._handle, *arguments)
+        except (pynvml.NVMLError, AttributeError):
+            return None
+
+    @property
+    def sm_clock_hz(self) -> float | None:
+        mhz = self.read("ClockInfo", pynvml.NVML_CLOCK_SM)
+        return mhz * 1e6 if mhz else None
+
+    @property
+    def max_sm_clock_hz(self) -> float | None:
+        mhz = self.read("MaxClockInfo", pynvml.NVML_CLOCK_SM)
+        return mhz * 1e6 if mhz else None
+
+    @property
+    def max_memory_clock_hz(self) -> float | None:
+        mhz = self.read("MaxClockInfo", pynvml.NVML_CLOCK_MEM)
+        return mhz * 1e6 if mhz else None
+
+    @property
+    def power_w(self) -> float | None:
+        milliwatts = self.read("PowerUsage")
+        return milliwatts / 1e3 if milliwatts else None
+
+    def marks(self) -> set[str]:
+        """Of `throttled power_limited shared`, those that hold now."""
+        found = set()
+        reasons = self.read("CurrentClocksThrottleReasons") or 0
+        if reasons & _POWER_CAP:
+            found.add("power_limited")
+        if any(reasons & bit for bit in _THROTTLED):
+            found.add("throttled")
+        if self._others():
+            found.add("shared")
+        return found
+
+    def _others(self) -> bool:
+        """Whether another process computes here. In a container NVML may give this process another number, or none."""
+        processes = [process.pid for process in self.read("ComputeRunningProcesses") or ()]
+        return len([pid for pid in processes if pid != os.getpid()]) > (0 if os.getpid() in processes else 1)
+
+
+def pick_device(asked: str) -> torch.device:
+    """`auto`, `cpu`, `cuda` or `cuda:1` as a device that exists. Raises ValueError with the reason."""
+    if asked == "auto":
+        return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+    try:
+        device = torch.device(asked)
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"--device '{asked}' is none of auto, cpu, cuda, cuda:<index>.")
+    if device.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if count == 0:
+            raise ValueError(
+                f"--device {asked}: torch {torch.__version__} sees no GPU here. Use --device cpu, or a CUDA build of torch."
+            )
+        if (device.index or 0) >= count:
+            raise ValueError(f"--device {asked}: there are {count} GPUs here, cuda:0 to cuda:{count - 1}.")
+        return torch.device("cuda", device.index if device.index is not None else torch.cuda.current_device())
+    return device
+
+
+def describe_target(device: torch.device) -> Target:
+    """The device as plain numbers."""
+    if device.type == "cpu":
+        return Target(
+            arch="cpu",
+            name=_cpu_model(),
+            sm_count=psutil.cpu_count(logical=False) or 1,
+            l2_bytes=last_level_cache_bytes(),
+            memory_bytes=psutil.virtual_memory().total,
+            features=("interpreter",) if os.environ.get("TRITON_INTERPRET") == "1" else (),
+        )
+    found = torch.cuda.get_device_properties(device)
+    amd = getattr(found, "gcnArchName", "") if torch.version.hip else ""
+    return Target(
+        arch=amd.split(":")[0] or f"sm_{found.major}{found.minor}",
+        name=found.name,
+        sm_count=found.multi_processor_count,
+        shared_bytes=getattr(found, "shared_memory_per_block_optin", 0),
+        l2_bytes=found.L2_cache_size,
+        memory_bytes=found.total_memory,
+    )
+
+
+def describe_machine(device: torch.device, telemetry: Telemetry) -> Machine:
+    """The key of this machine's history, and the board it is today."""
+    if device.type == "cpu":
+        model, cores = _cpu_model(), psutil.cpu_count(logical=False) or 1
+        identity = Path("/etc/machine-id")
+        text = identity.read_text() if identity.exists() else platform.node()
+        return Machine(
+            key=machine_key("cpu", model, f"{cores}c"),
+            model=model,
+            memory_bytes=psutil.virtual_memory().total,
+            cores=cores,
+            board=_short_hash(text),
+        )
+    found = torch.cuda.get_device_properties(device)
+    limit_w = (telemetry.read("EnforcedPowerLimit") or 0) / 1e3
+    mig = telemetry.read("MigMode")
+    mode = Path("/var/lib/nvpmodel/status")
+    power_mode = mode.read_text().strip() if mode.exists() else ""
+    gib = round(found.total_memory / 2**30)
+    return Machine(
+        key=machine_key(found.name, f"{gib}g", *([f"{limit_w:.0f}w"] if limit_w else []), *([power_mode] if power_mode else [])),
+        model=found.name,
+        memory_bytes=found.total_memory,
+        power_limit_w=limit_w,
+        mig="on" if mig and mig[0] else "",
+        power_mode=power_mode,
+        cores=found.multi_processor_count,
+        board=_short_hash(str(found.uuid)),
+    )
+
+
+def describe_stack(device: torch.device) -> Stack:
+    """Versions that a time depends on."""
+    gpu = device.type == "cuda"
+    driver = ""
+    if gpu:
+        with suppress(pynvml.NVMLError):
+            driver = str(pynvml.nvmlSystemGetDriverVersion())
+    return Stack(
+        python=platform.python_version(),
+        torch=torch.__version__,
+        triton=_version("triton") or _version("pytorch-triton") or _version("triton-windows"),
+        cuda=(torch.version.cuda or torch.version.hip or "") if gpu else "",
+        driver=driver,
+        cublas=next((v for v in map(_version, ("nvidia-cublas", "nvidia-cublas-cu12")) if v), "") if gpu else "",
+        blas="" if gpu else _cpu_blas(),
+        threads=torch.get_num_threads(),
+    )
+
+
+@contextmanager
+def precision_flags(precision: str) -> Iterator[dict[str, str]]:
+    """Sets torch's matmul precision for a case; yields every library flag that is part of a row's identity."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    matmul = torch.backends.cuda.matmul
+    try:
+        flags = {
+            "float32_matmul_precision": torch.get_float32_matmul_precision(),
+            "allow_bf16_reduced_precision_reduction": str(matmul.allow_bf16_reduced_precision_reduction),
+            "allow_fp16_reduced_precision_reduction": str(matmul.allow_fp16_reduced_precision_reduction),
+            "cublas_workspace_config": os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""),
+        }
+        if torch.cuda.is_available():
+            flags["preferred_blas_library"] = str(torch.backends.cuda.preferred_blas_library()).rpartition(".")[2]
+        yield flags
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def last_level_cache_bytes() -> int:
+    """The largest cache that the first CPU core sees, or 32 MiB where the system does not say."""
+    sizes = [_cache_size(path.read_text()) for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
+    return max(sizes, default=32 * 2**20)
+
+
+def _cache_size(text: str) -> int:
+    found = re.fullmatch(r"(\d+)([KMG]?)\s*", text)
+    return int(found[1]) * {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}[found[2]] if found else 0
+
+
+def _cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        found = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE)
+        if found:
+            return re.sub(r"\((R|TM)\)", "", found[1]).strip()
+    return platform.processor() or platform.machine()
+
+
+def _cpu_blas() -> str:
+    found = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
+    onednn = "+onednn" if torch.backends.mkldnn.is_available() else ""
+    return (found[1] if found else "unknown") + onednn
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

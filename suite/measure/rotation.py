@@ -1,0 +1,73 @@
+"""A ring of fresh inputs: while one slot is computed, the others push it out of the cache.
+
+A memset before each call would leave dirty lines that the timed kernel then has to write back, and
+reads several microseconds more. Inputs that are themselves the traffic leave the cache as a model's
+layers would: full of clean lines of other tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import psutil
+import torch
+
+from gemmgate.suite.cases import Inputs
+
+CACHE_MULTIPLE = 3
+"""A ring holds at least this many times the last-level cache, inputs alone."""
+_MIN_SLOTS = 3
+_HOST_SHARE = 0.25
+
+
+@dataclass(frozen=True)
+class Ring:
+    """`slots[0]` is checked first and is the only one used in the `hot` state."""
+
+    slots: tuple[Inputs, ...]
+    input_bytes: int
+    cold: bool
+    why: str = ""
+
+
+def tensors_in(values: object) -> list[torch.Tensor]:
+    """Tensors in a tensor, a mapping or any nesting of sequences, in order."""
+    if isinstance(values, torch.Tensor):
+        return [values]
+    if isinstance(values, dict):
+        values = values.values()
+    if isinstance(values, Iterable) and not isinstance(values, str):
+        return [tensor for value in values for tensor in tensors_in(value)]
+    return []
+
+
+def storage_bytes(values: object) -> int:
+    """Bytes of the elements, each tensor once."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(values))
+
+
+def slots_needed(input_bytes: int, cache_bytes: int) -> int:
+    """Slots that make a ring cold: never fewer than three times the cache, however small the inputs."""
+    return max(_MIN_SLOTS, math.ceil(CACHE_MULTIPLE * cache_bytes / max(input_bytes, 1)))
+
+
+def build_ring(make: Callable[[int], Inputs], cache_bytes: int, device: torch.device) -> Ring:
+    """Slots `make(0)`, `make(1)`, ... until the ring is cold.
+
+    Where that would take more than a quarter of the free memory the ring has one slot, is not cold,
+    and says why.
+    """
+    first = make(0)
+    size = storage_bytes(first)
+    count = slots_needed(size, cache_bytes)
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+    if count * size > _HOST_SHARE * free:
+        return Ring(
+            (first,),
+            size,
+            cold=False,
+            why=f"a cold ring takes {count * size / 2**20:.0f} MiB, more than a quarter of the free {free / 2**20:.0f} MiB",
+        )
+    return Ring((first, *(make(index) for index in range(1, count))), size, cold=True)

@@ -1,0 +1,84 @@
+"""Interleaved rounds: every implementation once a round, in an order that favours none.
+
+Pure but for the clock, so that a fake clock drives it in tests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gemmgate.suite.records import MIN_SAMPLES
+
+_ROUNDS = 40
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Work that a clock can time: `enqueue()` runs `calls` calls; `host_s` is about how long enqueueing takes."""
+
+    enqueue: Callable[[], None]
+    calls: int
+    host_s: float = 0.0
+
+
+class Clock(Protocol):
+    """Times launches back to back. `name` is the word that a row's `timer` carries."""
+
+    name: str
+
+    def time(self, launches: Sequence[Launch]) -> list[float]:
+        """Seconds of each launch, in order; returns when all have finished."""
+        ...
+
+
+class ImpossibleTime(Exception):
+    """A clock gave a time that no clock can give: zero, negative or not a number."""
+
+    def __init__(self, index: int, seconds: float) -> None:
+        super().__init__(f"the clock gave {seconds} s for one sample")
+        self.index = index
+
+
+def balanced_orders(count: int, rounds: int) -> list[list[int]]:
+    """An order of `range(count)` for each round: a Williams design, mirrored every other round.
+
+    Over `2 * count` rounds each stands equally often in each place and follows each other equally
+    often, so that what a launch leaves behind (heat, cache) falls on all alike.
+    """
+    zigzag = [(step + 1) // 2 if step % 2 else -(step // 2) for step in range(count)]
+    orders = []
+    for index in range(rounds):
+        order = [(step + index // 2) % count for step in zigzag]
+        orders.append(order[::-1] if index % 2 else order)
+    return orders
+
+
+def rounds_and_repeats(launches_s: Sequence[float], budget_s: float | None, default_s: float) -> tuple[int, list[int]]:
+    """Rounds, and how often each launch is repeated within one sample, from the seconds of one launch each.
+
+    Without a budget a sample lasts `default_s` or one launch, whichever is longer. With one, samples
+    get longer to fill it; where not even single launches fit, rounds fall to the fewest that give
+    an interval.
+    """
+    rounds, per_sample_s = _ROUNDS, default_s
+    if budget_s is not None:
+        rounds = max(MIN_SAMPLES, min(_ROUNDS, int(budget_s / max(sum(launches_s), 1e-9))))
+        per_sample_s = budget_s / (rounds * max(len(launches_s), 1))
+    return rounds, [max(1, round(per_sample_s / max(seconds, 1e-9))) for seconds in launches_s]
+
+
+def sample(clock: Clock, launches: Sequence[Launch], rounds: int) -> list[list[float]]:
+    """Seconds a call: for each launch one sample a round, the i-th of each from the same round.
+
+    Raises `ImpossibleTime` with the index of the launch.
+    """
+    samples: list[list[float]] = [[] for _ in launches]
+    for order in balanced_orders(len(launches), rounds):
+        for index, seconds in zip(order, clock.time([launches[index] for index in order]), strict=True):
+            if not (math.isfinite(seconds) and seconds > 0):
+                raise ImpossibleTime(index, seconds)
+            samples[index].append(seconds / launches[index].calls)
+    return samples

@@ -1,0 +1,221 @@
+"""A worker: one process that imports one side's kernels and measures what its parent asks for.
+
+Started as `python -P -m gemmgate.suite.measure.worker <parent pid>`. One JSON object a line, requests
+on standard input, replies on what was standard output (which is then pointed at standard error, so
+that no library can write between the replies):
+
+    {id, op, deadline_s, ...}  ->  {id, ok: true, ...}  or  {id, status, reason, detail, fatal?}
+
+and between them `{id, at: {implementation, step}}`, sent before each step, so that the parent can name
+the culprit when nothing more comes. Operations: `hello supports prepare check sample drop bye`.
+`fatal` says that this process cannot be used further.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+from gemmgate.suite.cases import PRECISIONS, Case
+
+PROTOCOL = 1
+_PR_SET_PDEATHSIG = 1
+_FATAL_SIGNS = ("illegal memory access", "device-side assert", "unspecified launch failure", "misaligned address", "CUDA error")
+
+
+def die_with_parent(parent: int) -> None:
+    """Ends this process when its parent ends, however that happens, also inside a kernel that hangs.
+
+    Linux sends the signal itself; elsewhere, and for a parent that ended before we asked, a thread looks.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=look, daemon=True, name="parent-watch").start()
+
+
+class Worker:
+    """Answers requests until `bye` or the end of the pipe."""
+
+    def __init__(self, replies: IO[str]) -> None:
+        self._replies = replies
+        self._request: dict[str, Any] = {}
+
+    def serve(self, requests: IO[str]) -> None:
+        for line in requests:
+            self._request = json.loads(line)
+            operation = self._request["op"]
+            if operation == "bye":
+                self._reply(ok=True)
+                return
+            self._answer(operation)
+
+    def _answer(self, operation: str) -> None:
+        # Imported in the first request, not at the top: a torch that cannot be imported is an answer too.
+        try:
+            handler = getattr(self, f"_{operation}", None)
+            if handler is None:
+                raise LookupError(f"this worker has no operation '{operation}'")
+            self._reply(ok=True, **handler(self._request))
+        except Exception as error:
+            self._reply(**_as_status(error))
+
+    def _hello(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        import torch
+
+        from gemmgate.suite import catalog
+        from gemmgate.suite.measure import machine
+        from gemmgate.suite.measure.bench import Bench
+
+        device = machine.pick_device(request["device"])
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        telemetry = machine.Telemetry(device)
+        target = machine.describe_target(device)
+        self._catalog = catalog.find([Path(folder) for folder in request.get("suites", ())])
+        self._telemetry = telemetry
+        self._device = device
+        self._bench = Bench(device, target, telemetry, self._at)
+        self._work: Any = None
+        kernels = Path(importlib.import_module("gemmgate.kernels").__path__[0])
+        return {
+            "protocol": PROTOCOL,
+            "device": str(device),
+            "machine": asdict(machine.describe_machine(device, telemetry)),
+            "stack": asdict(machine.describe_stack(device)),
+            "target": asdict(target),
+            "flags": {precision: _flags(precision) for precision in PRECISIONS},
+            "kernels_path": str(kernels.resolve()),
+            "kernels_tree": catalog.tree_hash(kernels),
+        }
+
+    def _limits(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        from gemmgate.suite.measure.limits import measure_limits
+
+        self._at("", "measure the machine's limits")
+        return {"limits": asdict(measure_limits(self._device, self._telemetry))}
+
+    def _supports(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Refusals of many (case, implementations) pairs at once: [[None or [code, sentence], ...], ...]."""
+        answers = []
+        for data, names in request["pairs"]:
+            case = Case.from_json(data)
+            found = [self._catalog.implementation(case.family, name) for name in names]
+            answers.append([one.supports(case, self._bench.target) for one in found])
+        return {"refusals": answers}
+
+    def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        case = Case.from_json(request["case"])
+        if self._work is None or self._work.case.to_json() != case.to_json():
+            self._drop({})
+            self._work = self._begin(case, request)
+        implementation = self._catalog.implementation(case.family, request["implementation"])
+        return self._bench.prepare(self._work, implementation)
+
+    def _begin(self, case: Case, request: Mapping[str, Any]) -> Any:
+        family = self._catalog.family(case.family)
+        make_inputs = self._catalog.load(case.family, family.make_inputs)
+        reference = self._catalog.load(case.family, family.reference)
+        seed, data = request["seed"], request["data"]
+        self._at("", "make inputs")
+        return self._bench.begin(
+            family,
+            case,
+            lambda slot: make_inputs(case, seed + slot, self._device, data),
+            lambda inputs: reference(case, inputs),
+            cold="cold" in request["caches"],
+        )
+
+    def _check(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return self._bench.check(self._work, request["implementation"])
+
+    def _sample(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        from gemmgate.suite.measure.limits import impossible, roof_s
+        from gemmgate.suite.records import Limits
+
+        work, cache = self._work, request["cache"]
+        result = self._bench.sample(work, request["implementations"], cache, request.get("seconds"), request.get("most_s"))
+        limits = Limits(**request["limits"])
+        flop, bytes_moved = work.family.flop(work.case), work.family.bytes_moved(work.case)
+        for measured in result["measured"].values():
+            samples = sorted(measured.get("samples_s", ()))
+            if samples:
+                why = impossible(limits, work.case, cache, samples[len(samples) // 2], flop, bytes_moved)
+                if why:
+                    measured.update(status="invalid", reason="faster_than_possible", detail=why)
+        return {**result, "roof_s": roof_s(limits, work.case, flop, bytes_moved)}
+
+    def _drop(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        import gc
+
+        self._work = None
+        gc.collect()
+        if self._device.type == "cuda":
+            import torch
+
+            torch.cuda.empty_cache()
+        return {}
+
+    def _at(self, implementation: str, step: str) -> None:
+        self._write({"id": self._request["id"], "at": {"implementation": implementation, "step": step}})
+
+    def _reply(self, **fields: Any) -> None:
+        self._write({"id": self._request["id"], **fields})
+
+    def _write(self, message: Mapping[str, Any]) -> None:
+        self._replies.write(json.dumps(message) + "\n")
+        self._replies.flush()
+
+
+def _flags(precision: str) -> dict[str, str]:
+    from gemmgate.suite.measure.machine import precision_flags
+
+    with precision_flags(precision) as flags:
+        return flags
+
+
+def _as_status(error: Exception) -> dict[str, Any]:
+    """An exception as a row's status: what the implementation could not do, not a traceback."""
+    kind = type(error).__name__
+    text = str(error).strip() or kind
+    first = text.splitlines()[0]
+    print(traceback.format_exc(), file=sys.stderr, flush=True)
+    if kind == "Refused":
+        return {"status": vars(error)["status"], "reason": vars(error)["reason"], "detail": text}
+    if kind == "Invalid":
+        return {"status": "invalid", "reason": vars(error)["reason"], "detail": text}
+    if kind == "OutOfMemoryError" or isinstance(error, MemoryError):
+        return {"status": "out_of_memory", "reason": "device_memory" if kind == "OutOfMemoryError" else "host_memory", "detail": first}
+    if kind == "OutOfResources":
+        return {"status": "unsupported", "reason": "tile_does_not_fit", "detail": first}
+    fatal = any(sign in text for sign in _FATAL_SIGNS) or kind == "AcceleratorError"
+    return {"status": "error", "reason": "illegal_access" if "illegal memory" in text else kind, "detail": first, "fatal": fatal}
+
+
+def main() -> None:
+    die_with_parent(int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    Worker(replies).serve(sys.stdin)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Right or wrong: the bound lets honest rounding pass and nothing more."""
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="checking is done with torch")
+
+from gemmgate.suite.measure import check  # noqa: E402  torch first
+
+
+def _product(m=48, n=40, k=2048, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    a = torch.randn(m, k, generator=generator, dtype=torch.float64) / k**0.25
+    b = torch.randn(k, n, generator=generator, dtype=torch.float64) / k**0.25
+    return a, b
+
+
+def test_the_rounded_reference_passes_with_no_allowance():
+    """A result that is the reference rounded to the output's dtype passes with an allowance of zero."""
+    exact = torch.randn(33, 17, dtype=torch.float64)
+    for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16), ("fp32", torch.float32)):
+        assert check.compare([exact.to(dtype)], [exact], name, 0.0).reason == ""
+
+
+def test_a_result_one_unit_off_everywhere_is_broken():
+    """A bf16 result whose every element is the next number after the rounded one does not pass."""
+    exact = torch.randn(32, 32, dtype=torch.float64)
+    rounded = exact.to(torch.bfloat16)
+    next_up = (rounded.view(torch.int16) + 1).view(torch.bfloat16)
+    assert check.compare([next_up], [exact], "bf16", 1e-5).reason == "error_above_bound"
+
+
+def test_partial_sums_in_bf16_are_broken():
+    """Sixteen partial sums rounded to bf16 before they are added do not pass as rounding."""
+    a, b = _product()
+    exact = a @ b
+    partial = torch.stack([x @ y for x, y in zip(a.chunk(16, 1), b.chunk(16, 0), strict=True)])
+    result = partial.to(torch.bfloat16).float().sum(0).to(torch.bfloat16)
+    assert check.compare([result], [exact], "bf16", 1e-4).reason == "error_above_bound"
+
+
+def test_one_wrong_tile_of_many_is_found():
+    """One 16 x 16 tile off by 2 % among 4096 right ones is broken though the whole error stays below its bound."""
+    exact = torch.randn(1024, 1024, dtype=torch.float64)
+    result = exact.clone()
+    result[512:528, 256:272] *= 1.02
+    found = check.compare([result.to(torch.bfloat16)], [exact], "bf16", 1e-4)
+    assert found.reason == "tile_error_above_bound"
+    assert found.error < found.bound
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 37), (37, 1), (17, 33), (3, 5, 7), (5,)])
+def test_shapes_that_fill_no_tile_are_compared_whole(shape):
+    """An element wrong in the last place of a shape that no tile divides is found."""
+    exact = torch.randn(*shape, dtype=torch.float64) + 3
+    right, wrong = exact.float(), exact.float()
+    wrong.view(-1)[-1] *= 1.1
+    assert check.compare([right], [exact], "fp32", 1e-7).reason == ""
+    assert check.compare([wrong], [exact], "fp32", 1e-7).reason != ""
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_was_not_written_is_broken(value):
+    """NaN or Inf where the reference is finite is broken, and the count is said."""
+    exact = torch.randn(4, 4, dtype=torch.float64)
+    result = exact.float()
+    result[1, 2] = value
+    found = check.compare([result], [exact], "fp32", 1.0)
+    assert (found.reason, found.error) == ("not_finite", math.inf)
+    assert found.detail.startswith("1 of 16")
+
+
+def test_shape_dtype_and_number_of_outputs_are_part_of_being_right():
+    """A transposed, a wider and a second output are each refused by name."""
+    exact = torch.randn(4, 6, dtype=torch.float64)
+    assert check.compare([exact.float().T], [exact], "fp32", 1.0).reason == "output_shape"
+    assert check.compare([exact.float()], [exact], "bf16", 1.0).reason == "output_dtype"
+    assert check.compare([exact.float()] * 2, [exact], "fp32", 1.0).reason == "output_count"
+
+
+def test_zeros_must_be_zeros():
+    """Where the reference is zero everywhere no allowance admits anything else."""
+    exact = torch.zeros(4, 4, dtype=torch.float64)
+    assert check.compare([exact.float()], [exact], "fp32", 1.0).reason == ""
+    assert check.compare([exact.float() + 1e-30], [exact], "fp32", 1.0).reason == "error_above_bound"
+
+
+def test_an_empty_output_is_right():
+    """No elements, no error."""
+    exact = torch.empty(0, 8, dtype=torch.float64)
+    assert check.compare([exact.float()], [exact], "fp32", 0.0).reason == ""
+
+
+def test_poison_leaves_nothing_of_what_was_there():
+    """After poisoning, floats are NaN and integers the largest of their dtype."""
+    floats, integers = torch.zeros(3, dtype=torch.bfloat16), torch.zeros(3, dtype=torch.int32)
+    check.poison([floats, integers])
+    assert floats.isnan().all()
+    assert (integers == 2**31 - 1).all()

@@ -1,0 +1,74 @@
+"""Interleaved rounds on a fake clock."""
+
+import math
+from collections import Counter
+
+import pytest
+
+from gemmgate.suite.measure.sampler import ImpossibleTime, Launch, balanced_orders, rounds_and_repeats, sample
+
+
+class FakeClock:
+    """Gives each launch a time of its own, and remembers the order."""
+
+    name = "fake"
+
+    def __init__(self, times):
+        self.times = times
+        self.orders = []
+
+    def time(self, launches):
+        for launch in launches:
+            launch.enqueue()
+        self.orders.append([launch.host_s for launch in launches])
+        return [self.times[int(launch.host_s)] for launch in launches]
+
+
+def _launches(count, calls=1):
+    return [Launch(lambda: None, calls, host_s=index) for index in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 13])
+def test_each_stands_equally_often_in_each_place(count):
+    """Over 2n rounds of n each takes each place twice."""
+    orders = balanced_orders(count, 2 * count)
+    for place in range(count):
+        assert Counter(order[place] for order in orders) == {index: 2 for index in range(count)}
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 13])
+def test_each_follows_each_other_equally_often(count):
+    """Over 2n rounds of n every ordered pair of neighbours comes up twice."""
+    pairs = Counter(pair for order in balanced_orders(count, 2 * count) for pair in zip(order, order[1:], strict=False))
+    assert pairs == {(a, b): 2 for a in range(count) for b in range(count) if a != b}
+
+
+def test_samples_are_seconds_a_call_of_the_right_launch():
+    """Whatever the order of a round, each time lands with its own launch, divided by its calls."""
+    samples = sample(FakeClock([8.0, 16.0, 24.0]), _launches(3, calls=8), 7)
+    assert samples == [[1.0] * 7, [2.0] * 7, [3.0] * 7]
+
+
+@pytest.mark.parametrize("impossible", [0.0, -1e-9, math.nan, math.inf])
+def test_an_impossible_time_is_no_sample(impossible):
+    """Zero, negative and endless times raise, with the index of the launch."""
+    with pytest.raises(ImpossibleTime) as raised:
+        sample(FakeClock([1.0, impossible, 1.0]), _launches(3), 4)
+    assert raised.value.index == 1
+
+
+def test_without_a_budget_a_sample_lasts_the_default():
+    """A launch of 0.1 ms is repeated ten times for a sample of 1 ms, one of 5 ms once."""
+    assert rounds_and_repeats([1e-4, 5e-3], None, 1e-3) == (40, [10, 1])
+
+
+def test_a_budget_is_filled():
+    """Rounds times repeats times launch comes to the budget within a repeat."""
+    rounds, repeats = rounds_and_repeats([1e-4, 2e-4], 8.0, 1e-3)
+    assert rounds * (repeats[0] * 1e-4 + repeats[1] * 2e-4) == pytest.approx(8.0, rel=1e-3)
+
+
+def test_a_budget_too_small_still_gives_an_interval():
+    """Where 40 rounds do not fit, rounds fall, but never below the 30 that an interval takes."""
+    assert rounds_and_repeats([1.0], 35.0, 1e-3) == (35, [1])
+    assert rounds_and_repeats([1.0], 3.0, 1e-3) == (30, [1])
