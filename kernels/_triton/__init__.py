@@ -1,1 +1,1 @@
-"""Triton device functions that families share."""
+"""What families' Triton implementations share."""

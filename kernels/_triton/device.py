@@ -1,0 +1,27 @@
+"""Device functions that families share."""
+
+# Triton ships no types, and a jit function is Triton's language, not Python:
+# mypy: disable-error-code="import-untyped,untyped-decorator,no-untyped-def"
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def round_to_tf32(x):
+    """fp32 to the nearest TF32, ties away from zero, as `cvt.rna.tf32` does: hardware alone cuts 13 bits off."""
+    bits = x.to(tl.uint32, bitcast=True)
+    rounded = (bits + 0x1000) & 0xFFFFE000
+    quiet = bits | 0x00400000  # a NaN whose payload lies in the low bits must stay one
+    return tl.where((bits & 0x7FFFFFFF) > 0x7F800000, quiet, rounded).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def store_cast(x, dtype: tl.constexpr, INTERPRETED: tl.constexpr):
+    """fp32 to the dtype of an output, to nearest even: the interpreter alone would cut bf16 off."""
+    if INTERPRETED and dtype == tl.bfloat16:
+        bits = x.to(tl.uint32, bitcast=True)
+        rounded = bits + 0x7FFF + ((bits >> 16) & 1)
+        x = tl.where((bits & 0x7FFFFFFF) > 0x7F800000, bits, rounded).to(tl.float32, bitcast=True)
+    return x.to(dtype)

@@ -1,0 +1,261 @@
+"""C[M, N] = sum over s of A[M, K_s] @ B[K_s, N], K cut into S ranges: one launch multiplies, a second adds.
+
+a [M, K] and b [K, N], bf16, fp16 or fp32, any strides; C has their dtype. Accumulates in fp32; fp32
+operands are multiplied as IEEE or, for `tf32`, rounded to the nearest TF32 first.
+
+A C of few tiles leaves most of a GPU idle, so S programs share each tile: program (tile, s) walks range s of
+K and stores its fp32 sum to partials [S, M, N]. The second launch adds the S partials of each element in a
+fixed order, so equal inputs give equal bits, and casts once. Ranges are whole K tiles; where there are more
+ranges than K tiles, the last ones store zeros.
+
+Wins where C has fewer tiles than the GPU has multiprocessors and K is long enough to pay for a second launch;
+loses to a plain product where C alone fills the GPU. Refuses a CPU outside Triton's interpreter, and bf16 and
+TF32 before sm_80.
+"""
+
+# Triton ships no types, and a jit function is Triton's language, not Python:
+# mypy: disable-error-code="import-untyped,untyped-decorator,no-untyped-def,attr-defined"
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, astuple, dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from gemmgate.kernels._triton import host
+from gemmgate.kernels._triton.device import round_to_tf32, store_cast
+from gemmgate.kernels.dense_splitk.cases import ITEM_BYTES, case_of, sizes
+from gemmgate.suite.cases import Call, Case, Implementation, Inputs, Prepared, Refusal, Target
+from gemmgate.suite.cases import Tile as TileData
+
+_DTYPE_WORD = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
+_MAX_SPLITS = 65535
+"""The second axis of a grid."""
+_SHARED_BYTES = 48 * 1024
+"""What every GPU has: used where the target does not say."""
+_REDUCED_AT_ONCE = 4096
+"""Partials that one program of the second launch holds in registers."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Block sizes of the product, ranges of K, and outputs a program of the second launch adds up."""
+
+    block_m: int
+    block_n: int
+    block_k: int
+    splits: int
+    num_warps: int
+    num_stages: int
+    reduce_block: int
+
+    def __post_init__(self) -> None:
+        blocks = (self.block_m, self.block_n, self.block_k, self.reduce_block)
+        if any(block < 16 or block & (block - 1) for block in blocks):
+            raise ValueError(f"Blocks must be powers of two from 16 up, got {self}.")
+        if not 1 <= self.splits <= _MAX_SPLITS:
+            raise ValueError(f"splits must be 1 to {_MAX_SPLITS}, got {self.splits}.")
+
+
+def choose_tile(case: Case, target: Target) -> Tile:
+    """Small blocks, long in K; ranges so that the programs fill the multiprocessors once.
+
+    Blocks of K shrink until there are enough of them to give every multiprocessor one, and stages until
+    they fit the shared memory.
+    """
+    m, n, k = sizes(case)
+    multiprocessors = target.sm_count or 8
+    block_m, block_n = _block(m), _block(n)
+    tiles = max(1, triton.cdiv(m, block_m) * triton.cdiv(n, block_n))
+    wanted = max(1, multiprocessors // tiles)
+    item_bytes = ITEM_BYTES[case.dtype]
+    block_k = max(64, 8 * 1024 // (max(block_m, block_n) * item_bytes))
+    while block_k > 64 and triton.cdiv(k, block_k) < wanted:
+        block_k //= 2
+    stages = 4
+    while stages > 1 and stages * (block_m + block_n) * block_k * item_bytes > (target.shared_bytes or _SHARED_BYTES):
+        stages -= 1
+    k_tiles = max(1, triton.cdiv(k, block_k))
+    per_split = triton.cdiv(k_tiles, min(wanted, k_tiles))
+    return Tile(
+        block_m=block_m,
+        block_n=block_n,
+        block_k=block_k,
+        splits=triton.cdiv(k_tiles, per_split),
+        num_warps=8 if block_m * block_n >= 64 * 64 else 4,
+        num_stages=stages,
+        reduce_block=min(1024, max(32, triton.next_power_of_2(m * n // (4 * multiprocessors) or 1))),
+    )
+
+
+def _block(size: int) -> int:
+    return 16 if size <= 48 else 32 if size <= 128 else 64
+
+
+@triton.jit
+def _multiply(
+    a_ptr, b_ptr, partials_ptr,
+    M, N, K, tiles_per_split,
+    stride_am, stride_ak, stride_bk, stride_bn,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    TF32: tl.constexpr, INTERPRETED: tl.constexpr,
+):  # fmt: skip
+    """partials[s, m, n] = sum over range s of a[m, k] b[k, n], for one tile of (m, n)."""
+    tiles_n = tl.cdiv(N, BN)
+    tile = tl.program_id(0)
+    split = tl.program_id(1)
+    rows = (tile // tiles_n).to(tl.int64) * BM + tl.arange(0, BM)  # [BM]
+    columns = (tile % tiles_n).to(tl.int64) * BN + tl.arange(0, BN)  # [BN]
+    a_rows = a_ptr + rows[:, None] * stride_am  # [BM, 1]
+    b_columns = b_ptr + columns[None, :] * stride_bn  # [1, BN]
+    within = tl.arange(0, BK).to(tl.int64)
+    first = split * tiles_per_split
+    last = tl.minimum(first + tiles_per_split, tl.cdiv(K, BK))
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k_tile in range(first, last):
+        ks = k_tile * BK + within  # [BK]
+        a = tl.load(a_rows + ks[None, :] * stride_ak, mask=(rows[:, None] < M) & (ks[None, :] < K), other=0.0)
+        b = tl.load(b_columns + ks[:, None] * stride_bk, mask=(ks[:, None] < K) & (columns[None, :] < N), other=0.0)
+        if INTERPRETED:  # the interpreter multiplies bf16 wrongly
+            a = a.to(tl.float32)
+            b = b.to(tl.float32)
+        if TF32:
+            total = tl.dot(round_to_tf32(a), round_to_tf32(b), total, input_precision="tf32")
+        else:
+            total = tl.dot(a, b, total, input_precision="ieee")
+    stored = partials_ptr + (split.to(tl.int64) * M + rows[:, None]) * N + columns[None, :]  # [BM, BN]
+    tl.store(stored, total, mask=(rows[:, None] < M) & (columns[None, :] < N))
+
+
+@triton.jit
+def _add(partials_ptr, out_ptr, size, splits, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr, INTERPRETED: tl.constexpr):
+    """out[i] = sum over s of partials[s, i], `AT_ONCE` ranges at a time, in the order of s."""
+    elements = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for first in range(0, splits, AT_ONCE):
+        ranges = first + tl.arange(0, AT_ONCE).to(tl.int64)  # [AT_ONCE]
+        some = tl.load(
+            partials_ptr + ranges[:, None] * size + elements[None, :],
+            mask=(ranges[:, None] < splits) & (elements[None, :] < size),
+            other=0.0,
+        )  # [AT_ONCE, BLOCK]
+        total += tl.sum(some, axis=0)
+    tl.store(out_ptr + elements, store_cast(total, out_ptr.dtype.element_ty, INTERPRETED), mask=elements < size)
+
+
+def _launch(a: Tensor, b: Tensor, partials: Tensor, out: Tensor, tile: Tile, precision: str) -> tuple[Any, ...]:
+    """Both launches; an empty C takes none."""
+    (m, k), n = a.shape, b.shape[1]
+    if m * n == 0:
+        return ()
+    interpreted = host.is_interpreted(_multiply)
+    multiplied = _multiply[(triton.cdiv(m, tile.block_m) * triton.cdiv(n, tile.block_n), tile.splits)](
+        a, b, partials,
+        m, n, k, triton.cdiv(triton.cdiv(k, tile.block_k), tile.splits),
+        *a.stride(), *b.stride(),
+        BM=tile.block_m, BN=tile.block_n, BK=tile.block_k,
+        TF32=precision == "tf32", INTERPRETED=interpreted,
+        num_warps=tile.num_warps, num_stages=tile.num_stages,
+    )  # fmt: skip
+    at_once = min(triton.next_power_of_2(tile.splits), max(1, _REDUCED_AT_ONCE // tile.reduce_block))
+    added = _add[(triton.cdiv(m * n, tile.reduce_block),)](
+        partials, out, m * n, tile.splits,
+        BLOCK=tile.reduce_block, AT_ONCE=at_once, INTERPRETED=interpreted, num_warps=4,
+    )  # fmt: skip
+    return multiplied, added
+
+
+def _outputs(a: Tensor, b: Tensor, splits: int) -> tuple[Tensor, Tensor]:
+    """Partials [S, M, N] in fp32 and C [M, N]."""
+    m, n = a.shape[0], b.shape[1]
+    partials = torch.empty(splits, m, n, dtype=torch.float32, device=a.device)
+    return partials, torch.empty(m, n, dtype=a.dtype, device=a.device)
+
+
+def split_k(
+    a: Tensor, b: Tensor, *, splits: int | None = None, tile: Tile | None = None, precision: str | None = None
+) -> Tensor:
+    """a [M, K] @ b [K, N], of any strides, in a new row-major tensor of their dtype.
+
+    `tile` defaults to `choose_tile`'s, `splits` to the tile's. `precision` is `ieee` (the default) or `tf32`
+    for fp32, `acc32` for 16-bit operands. Compiles and exports with dynamic sizes: the choice is made inside.
+    """
+    default = "ieee" if a.dtype == torch.float32 else "acc32"
+    out: Tensor = _split_k_op(a, b, splits or 0, list(astuple(tile)) if tile else [], precision or default)
+    return out
+
+
+def _check(a: Tensor, b: Tensor, precision: str) -> None:
+    word = _DTYPE_WORD.get(a.dtype)
+    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
+        raise ValueError(f"split_k multiplies [M, K] by [K, N], got {tuple(a.shape)} and {tuple(b.shape)}.")
+    if word is None or a.dtype != b.dtype or a.device != b.device:
+        raise ValueError(
+            f"split_k takes two tensors of one device, both bf16, fp16 or fp32; "
+            f"got {a.dtype} on {a.device} and {b.dtype} on {b.device}."
+        )
+    if precision not in (known := ("ieee", "tf32") if word == "fp32" else ("acc32",)):
+        raise ValueError(f"split_k with {word} has precision {' or '.join(known)}, got '{precision}'.")
+
+
+@torch.library.custom_op("gemmgate::dense_splitk_triton", mutates_args=())
+def _split_k_op(a: Tensor, b: Tensor, splits: int, tile: Sequence[int], precision: str) -> Tensor:
+    _check(a, b, precision)
+    (m, k), n = a.shape, b.shape[1]
+    case = case_of(m, n, k, _DTYPE_WORD[a.dtype], precision)
+    target = host.target_of(a.device)
+    if (refusal := supports(case, target)) is not None:
+        raise ValueError(f"split_k: {refusal[1]}")
+    chosen = Tile(*tile) if tile else choose_tile(case, target)
+    chosen = replace(chosen, splits=splits or chosen.splits)
+    partials, out = _outputs(a, b, chosen.splits)
+    with torch.cuda.device(a.device) if a.is_cuda else nullcontext():
+        _launch(a, b, partials, out, chosen, precision)
+    return out
+
+
+@_split_k_op.register_fake
+def _(a: Tensor, b: Tensor, splits: int, tile: Sequence[int], precision: str) -> Tensor:
+    _check(a, b, precision)
+    return a.new_empty(a.shape[0], b.shape[1])
+
+
+def supports(case: Case, target: Target) -> Refusal | None:
+    if 0 < target.compute_capability < 80 and (case.dtype == "bf16" or case.precision == "tf32"):
+        return "needs_sm_80", f"{case.dtype} {case.precision} products need sm_80, this is {target.arch}."
+    return host.needs_gpu(_multiply, target)
+
+
+def prepare(case: Case, example: Inputs, target: Target, tile: TileData | None = None) -> Prepared:
+    chosen = choose_tile(case, target) if tile is None else Tile(**{name: int(size) for name, size in tile.items()})
+    a, b = example["a"], example["b"]
+    compiled = _launch(a, b, *_outputs(a, b, chosen.splits), chosen, case.precision) if target.is_gpu else ()
+    workspaces: list[Tensor] = []
+    return Prepared(
+        partial(_bind, chosen, case.precision, workspaces),
+        tile=asdict(chosen),
+        algorithm="partial products, ordered sum",
+        workspaces=workspaces,
+        device_code=host.device_code(*compiled),
+    )
+
+
+def _bind(tile: Tile, precision: str, workspaces: list[Tensor], inputs: Inputs) -> Call:
+    a, b = inputs["a"], inputs["b"]
+    partials, out = _outputs(a, b, tile.splits)
+    workspaces.append(partials)
+
+    def call() -> Tensor:
+        _launch(a, b, partials, out, tile, precision)
+        return out
+
+    return call
+
+
+IMPLEMENTATION = Implementation("triton_split_k", "own", True, supports, prepare)
