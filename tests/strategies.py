@@ -18,6 +18,7 @@ rates = st.dictionaries(names, finite, max_size=3)
 
 
 def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """None or that."""
     return st.none() | strategy
 
 

@@ -9,8 +9,9 @@ id), and between them updates of the header such as `{"limits": {...}}`; the las
 A Parquet file has a row a measurement and a column a field of `Row`, plus `id`, `dirty` and the fields
 of `Stack` (`driver`, `cuda`, `torch`, ...), so that `pandas.read_parquet` alone is enough. `samples_s`
 is a list of float32, names are lists of text, and the mappings `dims`, `flags` and `tile` are JSON
-text, which pandas can group and filter by. The header stands as JSON in the file's metadata under
-`gemmgate`, with the run's `families` beside it.
+text, which pandas can group and filter by. What was measured again has two rows of one `id`: the newer
+`utc` counts, and an earlier yardstick still serves the rows of its own `visit`. The header stands as JSON
+in the file's metadata under `gemmgate`, with the run's `families` beside it.
 """
 
 from __future__ import annotations
@@ -43,22 +44,6 @@ _TYPES: Mapping[Any, pa.DataType] = {
 }
 
 
-def newest(rows: Iterable[Row]) -> tuple[Row, ...]:
-    """The rows that count: of rows with one id the last, in order of appearance.
-
-    An earlier yardstick stays too while a row of its visit is quoted against it, so that measuring
-    part of a case again takes no ratio from the rest. The last row of an id is always the newest.
-    """
-    seen = list(rows)
-    last = {row.id: place for place, row in enumerate(seen)}
-    quoted = {_part(seen[place], seen[place].yardstick) for place in last.values() if seen[place].yardstick}
-    return tuple(
-        row
-        for place, row in enumerate(seen)
-        if last[row.id] == place or (row.status == "ok" and _part(row, row.implementation) in quoted)
-    )
-
-
 def settle(row: Row) -> Row:
     """The row as every later reader will see it: samples in float32, at most `MAX_SAMPLES`, text in UTF-8.
 
@@ -76,6 +61,7 @@ def line(data: Mapping[str, Any]) -> bytes:
 
 
 def row_line(row: Row) -> bytes:
+    """The line of a row."""
     return line(_plain(row))
 
 
@@ -160,6 +146,7 @@ def to_table(run: Run, rows: Iterable[Row]) -> pa.Table:
 
 
 def families(rows: Iterable[Row]) -> tuple[str, ...]:
+    """Whose cases these rows are, by name."""
     return tuple(sorted({row.family for row in rows}))
 
 
@@ -176,16 +163,11 @@ def build(header: Mapping[str, Any], rows: list[dict[str, Any]]) -> Run:
 
 
 def _build_1(header: Mapping[str, Any], rows: list[dict[str, Any]]) -> Run:
-    return Run.from_header(header, newest(Row.from_json(row) for row in rows))
+    return Run.from_header(header, tuple(Row.from_json(row) for row in rows))
 
 
 LOADERS: Mapping[int, Callable[[Mapping[str, Any], list[dict[str, Any]]], Run]] = {1: _build_1}
 """By schema version: each turns the plain header and rows of its version into today's `Run`."""
-
-
-def _part(row: Row, implementation: str) -> tuple[str, ...]:
-    """An implementation's part in the visit that a row belongs to."""
-    return (row.run_id, row.visit, row.family, row.case, row.cache, implementation)
 
 
 def _plain(row: Row) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def write_whole(path: Path, content: bytes) -> None:
             write_at(file, content, 0)
         finally:
             os.close(file)
-        os.rename(temporary, path)
+        temporary.rename(path)
     except BaseException:
         with suppress(OSError):
             temporary.unlink()

@@ -99,7 +99,7 @@ class Store:
     def read(self, reference: str) -> Reading:
         """As `load`, with the run's state and what should be said about it.
 
-        Where a baseline names several runs, the newest row of each id counts.
+        A baseline of several runs has the rows of all, oldest first, and the header of the newest run.
         """
         readings = [self._read(path) for path in self._find(reference)]
         if len(readings) == 1:
@@ -186,7 +186,7 @@ _TORN = "The last line of {} was torn by an interruption; its row was never repo
 
 
 def _merged(reference: str, runs: Sequence[Run]) -> Run:
-    """One run of several: the header of the newest, the newest row of every id."""
+    """One run of several. Which row of an id counts is for `compare` to say, as within one run."""
     last = max(runs, key=lambda run: run.utc)
     for run in runs:
         if (run.stack, run.method) != (last.stack, last.method):
@@ -195,7 +195,7 @@ def _merged(reference: str, runs: Sequence[Run]) -> Run:
                 "name runs of one stack in it, or measure the older cases again."
             )
     rows = sorted((row for run in runs for row in run.rows), key=lambda row: row.utc)
-    return replace(last, id=reference, dirty=any(run.dirty for run in runs), rows=encoding.newest(rows))
+    return replace(last, id=reference, dirty=any(run.dirty for run in runs), rows=tuple(rows))
 
 
 def _refuse_other_conditions(earlier: Run, now: Run) -> None:

@@ -72,8 +72,8 @@ class Journal:
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """All rows that count so far, those of a resumed run included."""
-        return encoding.newest(self._rows)
+        """All rows so far, those of a resumed run included. What was measured again is there twice."""
+        return tuple(self._rows)
 
     def append(self, row: Row) -> Row:
         """Returns the row as it is stored, once it is safe on disk.
