@@ -192,7 +192,8 @@ class Row:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values, floats as they are."""
-        return {**asdict(self), "id": self.id}
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {**{name: dict(v) if isinstance(v, Mapping) else v for name, v in values.items()}, "id": self.id}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Row:

@@ -1,0 +1,61 @@
+"""What reaches the user: results on stdout, remarks and errors on stderr, and the exit code."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from gemmgate.suite.errors import GemmgateError, UsageError
+
+INTERRUPTED = 130
+"""As a shell reports a program that Ctrl-C ended."""
+PIPE_CLOSED = 141
+"""As a shell reports a program whose reader went away."""
+
+
+def put(text: str) -> None:
+    """A result. Ends quietly where the reader went away, as `head` does."""
+    try:
+        typer.echo(text)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more as it ends, and would complain
+        if error.errno == errno.EPIPE:
+            raise typer.Exit(PIPE_CLOSED) from error
+        raise UsageError(f"Cannot write the output: {error.strerror}. Send it to where there is space.") from error
+
+
+def say(text: str) -> None:
+    """A remark or an error, which no pipe of results should contain."""
+    typer.echo(f"gemmgate: {text}", err=True)
+
+
+def width() -> int | None:
+    """Columns of the terminal; None where the output is no terminal and lines may be as long as they are."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def color() -> bool:
+    """Whether a person looks at the output and has not asked for none by NO_COLOR."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+@contextmanager
+def reported(*, debug: bool) -> Iterator[None]:
+    """Ends the program with one sentence and an exit code, whatever was expected to go wrong."""
+    try:
+        yield
+    except GemmgateError as error:
+        if debug:
+            traceback.print_exc()
+        say(str(error))
+        raise typer.Exit(error.exit_code) from error
+    except KeyboardInterrupt as error:
+        say("interrupted. What was measured is stored: `gemmgate runs` lists it, `gemmgate run --resume` goes on.")
+        raise typer.Exit(INTERRUPTED) from error
