@@ -50,7 +50,7 @@ def torch_choice(environ: Mapping[str, str], *, gpu: bool) -> Torch:
     if asked == "system":
         return Torch("torch-system", ())
     if asked:
-        return Torch("torch-" + re.sub(r"[^a-z0-9.]+", "-", asked.lower()).strip("-"), tuple(shlex.split(asked)))
+        return Torch("torch-" + re.sub(r"[^a-z0-9.]+", "-", asked.lower()).strip("-."), tuple(shlex.split(asked)))
     return Torch("torch-gpu", NEWEST) if gpu else Torch("torch-cpu", PINNED)
 
 
@@ -66,10 +66,8 @@ def gpu_present() -> bool:
 
 
 def show_system_packages(session: nox.Session, home: Path) -> None:
-    """Let an environment see the packages of the interpreter that runs nox, behind its own.
-
-    --system-site-packages would reach the base interpreter only; torch may be in another environment or on PYTHONPATH.
-    """
+    """Let an environment see, behind its own packages, all that the interpreter that runs nox sees."""
+    # --system-site-packages reaches the base interpreter only; torch may be in another environment or on PYTHONPATH.
     ask = "import importlib.util, json, sys; print(json.dumps(sys.path if importlib.util.find_spec('torch') else []))"
     answer = session.run(sys.executable, "-P", "-c", ask, silent=True, log=False, external=True)
     folders = json.loads(str(answer).splitlines()[-1])
@@ -85,10 +83,7 @@ def show_system_packages(session: nox.Session, home: Path) -> None:
 
 
 def torch_environment(session: nox.Session, *groups: str) -> str:
-    """The interpreter of the shared environment, after installing what it lacks of gemmgate's and the groups' needs.
-
-    Pip asks no index where nothing is missing. gemmgate itself is not installed: it runs from the checkout.
-    """
+    """The interpreter of the shared environment, with what gemmgate and the groups need; gemmgate is not installed."""
     if sys.version_info < (3, 11):  # noqa: UP036 - nox may run on any
         session.error(f"gemmgate needs Python 3.11 or newer; {sys.executable} is {platform.python_version()}.")
     choice = torch_choice(os.environ, gpu=gpu_present())

@@ -27,10 +27,15 @@ FORMAT = (DOCS / "format.md").read_text(encoding="utf-8")
 METHOD = " ".join((DOCS / "method.md").read_text(encoding="utf-8").split())
 
 
-def first_cells(section: str) -> list[str]:
-    """The first cell of each line of the tables in a section of the format page."""
-    (text,) = re.findall(rf"^## {section}\n(.*?)(?=^## |\Z)", FORMAT, re.MULTILINE | re.DOTALL)
-    return re.findall(r"^\| (`[^|]+?) \|", text, re.MULTILINE)
+def section(title: str) -> str:
+    """A section of the format page."""
+    (text,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", FORMAT, re.MULTILINE | re.DOTALL)
+    return str(text)
+
+
+def first_cells(title: str) -> list[str]:
+    """The first cell of each line of a section's tables."""
+    return re.findall(r"^\| (`[^|]+?) \|", section(title), re.MULTILINE)
 
 
 def quoted(cells: list[str]) -> list[str]:
@@ -57,7 +62,7 @@ def test_header_is_documented() -> None:
     """The format page names each field of a run's header, of a machine and of the limits."""
     assert sorted(quoted(first_cells("Header"))) == sorted(set(names(Run)) - {"rows"})
     for field, record in (("machine", Machine), ("limits", Limits)):
-        (meaning,) = re.findall(rf"^\| `{field}` \| (.+) \|$", FORMAT, re.MULTILINE)
+        (meaning,) = re.findall(rf"^\| `{field}` \| (.+) \|$", section("Header"), re.MULTILINE)
         assert quoted([meaning]) == names(record)
 
 

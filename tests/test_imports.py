@@ -29,7 +29,9 @@ def test_pure_half_imports_without_torch(python: str) -> None:
     """Everything between a stored run and a verdict imports where torch and Triton do not exist."""
     version = run(python, "import sys; print(sys.version_info[:2] >= (3, 11))")
     assert version.stdout.strip() == "True", f"{python} is no Python 3.11 or newer: {version.stderr}"
-    result = run(python, f"import sys; sys.modules['torch'] = sys.modules['triton'] = None; {IMPORT}; print('imported')")
+    result = run(
+        python, f"import sys; sys.modules['torch'] = sys.modules['triton'] = None; {IMPORT}; print('imported')"
+    )
     assert result.stdout.strip() == "imported", result.stderr
 
 
