@@ -115,5 +115,7 @@ def test_checkout_leaves_kernels_to_hugging_face() -> None:
 
 def test_checkout_answers_to_kernels_where_nobody_else_does() -> None:
     """Without Hugging Face's package, the bare name at the root of a checkout is that folder, and nothing breaks."""
-    code = "import sys; sys.path = [p for p in sys.path if 'site-packages' not in p]; import kernels; print(kernels.__file__)"
-    assert Path(run(sys.executable, "-S", "-c", code, cwd=ROOT)) == ROOT / "kernels" / "__init__.py"
+    bare = [sys.executable, "-S", "-E"]  # -S: without site-packages
+    assert (
+        Path(run(*bare, "-c", "import kernels; print(kernels.__file__)", cwd=ROOT)) == ROOT / "kernels" / "__init__.py"
+    )
