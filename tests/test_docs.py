@@ -1,0 +1,94 @@
+"""What the pages say about data and numbers is what the code does."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from gemmgate.suite.records import (
+    IDENTITY,
+    MAX_SAMPLES,
+    METHOD_VERSION,
+    MIN_SAMPLES,
+    SCHEMA,
+    STATUSES,
+    Limits,
+    Machine,
+    Row,
+    Run,
+    Stack,
+)
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+FORMAT = (DOCS / "format.md").read_text(encoding="utf-8")
+METHOD = " ".join((DOCS / "method.md").read_text(encoding="utf-8").split())
+
+
+def section(title: str) -> str:
+    """A section of the format page."""
+    (text,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", FORMAT, re.MULTILINE | re.DOTALL)
+    return str(text)
+
+
+def first_cells(title: str) -> list[str]:
+    """The first cell of each line of a section's tables."""
+    return re.findall(r"^\| (`[^|]+?) \|", section(title), re.MULTILINE)
+
+
+def quoted(cells: list[str]) -> list[str]:
+    """Names in code marks, in order."""
+    return [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+
+
+def names(record: type) -> list[str]:
+    """A record's fields."""
+    return [field.name for field in fields(record)]
+
+
+def test_every_column_is_documented() -> None:
+    """The format page names each column of a run's file once: the fields of a row and a stack, `id` and `dirty`."""
+    assert sorted(quoted(first_cells("Columns"))) == sorted(["id", "dirty", *names(Row), *names(Stack)])
+
+
+def test_identity_is_documented() -> None:
+    """The columns marked with an asterisk are those whose hash is a row's id."""
+    assert tuple(quoted([cell for cell in first_cells("Columns") if cell.endswith("*")])) == IDENTITY
+
+
+def test_header_is_documented() -> None:
+    """The format page names each field of a run's header, of a machine and of the limits."""
+    assert sorted(quoted(first_cells("Header"))) == sorted(set(names(Run)) - {"rows"})
+    for field, record in (("machine", Machine), ("limits", Limits)):
+        (meaning,) = re.findall(rf"^\| `{field}` \| (.+) \|$", section("Header"), re.MULTILINE)
+        assert quoted([meaning]) == names(record)
+
+
+def test_statuses_are_documented() -> None:
+    """The format page lists the statuses in the order of the code."""
+    (meaning,) = re.findall(r"^\| `status` \| text \| (.+) \|$", FORMAT, re.MULTILINE)
+    assert tuple(quoted([meaning])) == STATUSES
+
+
+@pytest.mark.parametrize(
+    ("page", "sentence"),
+    [
+        (FORMAT, f"`schema` is now {SCHEMA}."),
+        (FORMAT, f"at most {MAX_SAMPLES} |"),
+        (METHOD, f"the row's `method`, now {METHOD_VERSION}:"),
+        (METHOD, f"has at least {MIN_SAMPLES} samples; a row keeps up to {MAX_SAMPLES} of them"),
+    ],
+)
+def test_numbers_of_the_records_are_documented(page: str, sentence: str) -> None:
+    """A number that a page states about records is the constant in the code."""
+    assert sentence in page
+
+
+def test_numbers_of_the_method_are_documented() -> None:
+    """The ring's multiple of the cache and the size of a checked tile are those of the code."""
+    from gemmgate.suite.measure import check, rotation
+
+    assert f"at least {rotation.CACHE_MULTIPLE} times the last-level cache" in METHOD
+    assert f"each tile of {check.TILE} × {check.TILE} outputs" in METHOD
