@@ -38,12 +38,13 @@ def rate_key(case: Case) -> str:
     return f"{case.dtype}.{case.precision}" if case.precision in ("tf32", "3xtf32") else case.dtype
 
 
-def roof_s(limits: Limits, case: Case, flop: int, bytes_moved: int) -> float | None:
-    """The least time that the measured roofs allow, from memory or arithmetic, whichever is longer."""
+def roof_s(limits: Limits, case: Case, cache: str, flop: int, bytes_moved: int) -> float | None:
+    """The least time that the measured roofs allow: arithmetic, or moving the bytes from where the cache state has them."""
     rate = limits.flop_per_s.get(rate_key(case))
-    if not rate or not limits.bytes_per_s:
+    bandwidth = limits.bytes_per_s if cache == "cold" else limits.l2_bytes_per_s
+    if not rate or not bandwidth:
         return None
-    return max(bytes_moved / limits.bytes_per_s, flop / rate)
+    return max(bytes_moved / bandwidth, flop / rate)
 
 
 def impossible(limits: Limits, case: Case, cache: str, median_s: float, flop: int, bytes_moved: int) -> str:
@@ -72,6 +73,7 @@ def measure_limits(device: torch.device, telemetry: Telemetry) -> Limits:
         "fp32": _matmul_rate(device, torch.float32, "ieee", size // 2),
         "fp32.tf32": _matmul_rate(device, torch.float32, "tf32", size),
     }
+    floor_s = _launch_floor(device)
     properties = torch.cuda.get_device_properties(device)
     clock_hz = telemetry.max_sm_clock_hz or getattr(properties, "clock_rate", 0) * 1e3
     per_cycle = _FLOP_PER_CYCLE_PER_SM.get(10 * properties.major + properties.minor, {})
@@ -86,7 +88,8 @@ def measure_limits(device: torch.device, telemetry: Telemetry) -> Limits:
         flop_per_s=rates,
         ceiling_bytes_per_s=2 * memory_hz * bus_bytes if memory_hz and bus_bytes else _UNKNOWN_MARGIN * bytes_per_s,
         ceiling_flop_per_s=ceilings,
-        launch_floor_s=_launch_floor(device),
+        launch_floor_s=floor_s,
+        l2_bytes_per_s=_l2_bandwidth(device, properties.L2_cache_size // 12, floor_s),
     )
 
 
@@ -115,10 +118,20 @@ def _launch_floor(device: torch.device) -> float:
     return min(clock.time([launch] * 5)) / captured.calls
 
 
+def _l2_bandwidth(device: torch.device, size_bytes: int, floor_s: float) -> float:
+    """Bytes a second, read and written, of a kernel whose source and result both stay in the L2."""
+    source = torch.empty(size_bytes // 4, dtype=torch.float32, device=device).normal_()
+    result = torch.empty_like(source)
+    # Not a copy: captured, that becomes a memcpy node, which is slower than a kernel.
+    torch.mul(source, 2.0, out=result)
+    captured = capture([lambda: torch.mul(source, 2.0, out=result)] * 128)
+    launch = Launch(lambda: captured.replay(1), captured.calls, captured.host_s)
+    seconds = min(EventClock("graph").time([launch] * 5)) / captured.calls
+    return 2 * size_bytes / max(seconds - floor_s, floor_s)
+
+
 def _measure_cpu() -> Limits:
-    """Copy bandwidth and one matrix rate a dtype, each the best of three; ceilings with a margin."""
-    source = torch.empty(2**25, dtype=torch.float32).normal_()
-    copied = torch.empty_like(source)
+    """Copy bandwidths and one matrix rate a dtype, each the best of three; ceilings with a margin."""
     clock = HostClock()
 
     def best(work: Callable[[], object]) -> float:
@@ -126,7 +139,11 @@ def _measure_cpu() -> Limits:
         clock.time([launch])
         return min(clock.time([launch] * 3))
 
-    bytes_per_s = 2 * source.numel() * 4 / best(lambda: copied.copy_(source))
+    def bandwidth(size_bytes: int) -> float:
+        source = torch.empty(size_bytes // 4, dtype=torch.float32).normal_()
+        copied = torch.empty_like(source)
+        return 2 * size_bytes / best(lambda: copied.copy_(source))
+
     size = 1024
     rates = {}
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
@@ -136,7 +153,8 @@ def _measure_cpu() -> Limits:
         if time.perf_counter() - begin < 1.0:
             rates[name] = 2 * size**3 / best(lambda a=left, b=right: torch.mm(a, b))  # type: ignore[misc]
     return Limits(
-        bytes_per_s=bytes_per_s,
+        bytes_per_s=bandwidth(2**27),
+        l2_bytes_per_s=bandwidth(2**20),
         flop_per_s=rates,
         ceiling_bytes_per_s=0.0,
         ceiling_flop_per_s={name: 4 * rate for name, rate in rates.items()},

@@ -159,7 +159,7 @@ class Worker:
                 why = impossible(limits, work.case, cache, samples[len(samples) // 2], flop, bytes_moved)
                 if why:
                     measured.update(status="invalid", reason="faster_than_possible", detail=why)
-        return {**result, "roof_s": roof_s(limits, work.case, flop, bytes_moved)}
+        return {**result, "roof_s": roof_s(limits, work.case, cache, flop, bytes_moved)}
 
     def _drop(self, request: Mapping[str, Any]) -> dict[str, Any]:
         import gc
