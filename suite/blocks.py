@@ -214,7 +214,9 @@ class Loop:
             self._make_ready(state, survivors, check=False)
         return {"measured": {}, "measure_s": 0.0, "roof_s": None}
 
-    def _ask_sample(self, names: Sequence[str], cache: str, seconds: float | None, most_s: float | None) -> dict[str, Any]:
+    def _ask_sample(
+        self, names: Sequence[str], cache: str, seconds: float | None, most_s: float | None
+    ) -> dict[str, Any]:
         return self._ask(
             "sample",
             SAMPLE_DEADLINE_S + (seconds or 0.0),
@@ -272,7 +274,11 @@ class Loop:
         samples = tuple(facts.get("samples_s", ()))
         status, reason, detail = facts.get("status") or "ok", facts.get("reason", ""), facts.get("detail", "")
         if status == "ok" and len(samples) < MIN_SAMPLES:
-            status, reason, detail = "invalid", "too_few_samples", f"{len(samples)} samples; an interval takes {MIN_SAMPLES}"
+            status, reason, detail = (
+                "invalid",
+                "too_few_samples",
+                f"{len(samples)} samples; an interval takes {MIN_SAMPLES}",
+            )
         summary = summarise(samples) if status == "ok" else None
         kept = ("host_s", "eager_s", "kernels", "tile", "algorithm", "device_code", "compile_s", "check_s")
         kept += ("error", "error_worst_tile", "error_bound", "sm_clock_hz", "power_w", "calls_per_sample", "timer")
@@ -320,7 +326,9 @@ def missing(choices: Sequence[Choice], caches: Sequence[str], rows: Sequence[Row
         choice
         for choice in choices
         if any(
-            (choice.family.name, choice.case.name, name, cache) not in finished for name in choice.implementations for cache in caches
+            (choice.family.name, choice.case.name, name, cache) not in finished
+            for name in choice.implementations
+            for cache in caches
         )
     ]
 

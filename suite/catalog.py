@@ -188,5 +188,7 @@ def _outside(folder: Path) -> list[str]:
         sys.modules[prefix] = package
     names = [name for name in _subpackages(prefix) if (root / name / "__init__.py").exists()]
     if not names:
-        raise UsageError(f"--suite {folder}: no family packages there. A family is a folder with an __init__.py that defines FAMILY.")
+        raise UsageError(
+            f"--suite {folder}: no family packages there. A family is a folder with an __init__.py that defines FAMILY."
+        )
     return [f"{prefix}.{name}" for name in names]

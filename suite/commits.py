@@ -43,11 +43,19 @@ def describe_commit(root: Path, asked: str = "") -> Commit:
         if not asked:
             raise UsageError(f"The git repository at {root} has no commit yet. Commit once, or pass --commit <name>.")
         known = _git(root, "log", "-5", "--format=%h (%s)")
-        raise UsageError(f"git does not know commit '{asked}' in {root}. The newest ones: {', '.join(known.splitlines()) or 'none'}.")
+        raise UsageError(
+            f"git does not know commit '{asked}' in {root}. The newest ones: {', '.join(known.splitlines()) or 'none'}."
+        )
     return Commit(found, dirty=bool(_git(root, "status", "--porcelain", "--", *_MEASURED)))
 
 
 def _git(root: Path, *arguments: str) -> str:
     """What git prints, stripped; empty where it fails."""
     done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "yes" if done.returncode == 0 and arguments[0] == "rev-parse" else done.stdout.strip() if done.returncode == 0 else ""
+    return (
+        done.stdout.strip() or "yes"
+        if done.returncode == 0 and arguments[0] == "rev-parse"
+        else done.stdout.strip()
+        if done.returncode == 0
+        else ""
+    )

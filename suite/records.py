@@ -226,7 +226,11 @@ class Run:
     def header(self) -> dict[str, Any]:
         """Everything but the rows, as plain JSON values."""
         return {
-            **{f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("machine", "stack", "limits", "rows")},
+            **{
+                f.name: getattr(self, f.name)
+                for f in fields(self)
+                if f.name not in ("machine", "stack", "limits", "rows")
+            },
             "selection": dict(self.selection),
             "seconds": dict(self.seconds),
             "machine": asdict(self.machine),

@@ -64,7 +64,13 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            env={**os.environ, **private_caches(), **(environment or {}), "PYTHONPATH": _path_with(side), "PYTHONUNBUFFERED": "1"},
+            env={
+                **os.environ,
+                **private_caches(),
+                **(environment or {}),
+                "PYTHONPATH": _path_with(side),
+                "PYTHONUNBUFFERED": "1",
+            },
             start_new_session=True,
         )
         self._lines: queue.Queue[str | None] = queue.Queue()
@@ -113,7 +119,9 @@ class Worker:
                 line = self._lines.get(timeout=max(end - time.monotonic(), 0.0))
             except queue.Empty:
                 self.kill()
-                raise WorkerLost("timeout", "deadline", f"no answer to '{op}' within {deadline_s:.0f} s, {_place(at)}", at) from None
+                raise WorkerLost(
+                    "timeout", "deadline", f"no answer to '{op}' within {deadline_s:.0f} s, {_place(at)}", at
+                ) from None
             if line is None:
                 self._lost(at)
             message = json.loads(line)
@@ -161,7 +169,9 @@ class Worker:
         if hello["reason"] == "ValueError":
             raise UsageError(hello["detail"])
         if hello["reason"] == "ModuleNotFoundError":
-            raise CannotMeasureError(f"{hello['detail']}. Measuring needs torch: `nox -s bench` sets up an environment that has it.")
+            raise CannotMeasureError(
+                f"{hello['detail']}. Measuring needs torch: `nox -s bench` sets up an environment that has it."
+            )
         raise CannotMeasureError(f"The worker cannot begin: {hello['reason']}: {hello['detail']}")
 
     def _tail(self) -> str:
@@ -177,8 +187,12 @@ def private_caches() -> dict[str, str]:
 
     Below `GEMMGATE_CACHE`, or the user's cache folder; it should lie on a local disk.
     """
-    base = os.environ.get("GEMMGATE_CACHE") or os.path.join(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gemmgate")
-    stack = machine_key("py", "{}.{}".format(*sys.version_info), *(f"{name}{_installed(name)}" for name in ("torch", "triton")))
+    base = os.environ.get("GEMMGATE_CACHE") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gemmgate"
+    )
+    stack = machine_key(
+        "py", "{}.{}".format(*sys.version_info), *(f"{name}{_installed(name)}" for name in ("torch", "triton"))
+    )
     root = Path(base) / stack
     return {"TRITON_CACHE_DIR": str(root / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(root / "inductor")}
 

@@ -36,7 +36,9 @@ class Display:
             self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._bar.stop()
 
     def case(self, choice: Choice, index: int, count: int) -> None:
@@ -46,7 +48,9 @@ class Display:
             left_s = (time.monotonic() - self._begin) / index * (count - index)
             left = f"about {left_s:.0f} s left"
         if not self._console.is_terminal:
-            self._console.print(f"[{index + 1}/{count}] {name} ({len(choice.implementations)} implementations) {left}", highlight=False)
+            self._console.print(
+                f"[{index + 1}/{count}] {name} ({len(choice.implementations)} implementations) {left}", highlight=False
+            )
         elif self._task is None:
             self._task = self._bar.add_task(name, total=count, step="", left=left)
         else:
@@ -58,4 +62,6 @@ class Display:
 
     def row(self, row: Row) -> None:
         if row.status not in ("ok", "unsupported"):
-            self._console.print(f"  {row.path} {row.cache}: {row.status} ({row.reason}) {row.detail}", highlight=False, markup=False)
+            self._console.print(
+                f"  {row.path} {row.cache}: {row.status} ({row.reason}) {row.detail}", highlight=False, markup=False
+            )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from rich.table import Table
 
 from gemmgate.suite import catalog
 from gemmgate.suite.cli import _options as options
+from gemmgate.suite.cli import _terminal
 from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.workers import START_DEADLINE_S, Worker
 
@@ -28,12 +30,13 @@ def command(
     suite: options.Suite = None,
 ) -> None:
     """List cases and implementations, with the reason where one is not supported here."""
-    suites = options.suites(suite)
-    choices = catalog.find(suites).select(options.selection(family, case, impl, tag))
-    worker, why = _worker(device, suites)
+    choices = options.families(suite).select(options.selection(family, case, impl, tag))
+    worker, why = _worker(options.device(device), suite or [])
     refusals = _refusals(worker, choices)
     if as_json:
-        typer.echo(json.dumps([_entry(choice, found) for choice, found in zip(choices, refusals, strict=True)], indent=1))
+        _terminal.put(
+            json.dumps([_entry(choice, found) for choice, found in zip(choices, refusals, strict=True)], indent=1)
+        )
         return
     console = Console()
     for name in dict.fromkeys(choice.family.name for choice in choices):
@@ -44,7 +47,7 @@ def command(
         console.print(f"Whether an implementation is supported here is not known: {why}")
 
 
-def _worker(device: str, suites: list[Any]) -> tuple[Worker | None, str]:
+def _worker(device: str, suites: list[Path]) -> tuple[Worker | None, str]:
     try:
         return Worker(device, suites=suites), ""
     except CannotMeasureError as error:
@@ -70,7 +73,12 @@ def _entry(choice: catalog.Choice, refusals: list[Any]) -> dict[str, Any]:
         **choice.case.to_json(),
         "yardsticks": list(choice.family.yardsticks),
         "implementations": [
-            {"name": name, "supported": refusal is None, "reason": (refusal or ["", ""])[0], "detail": (refusal or ["", ""])[1]}
+            {
+                "name": name,
+                "supported": refusal is None,
+                "reason": (refusal or ["", ""])[0],
+                "detail": (refusal or ["", ""])[1],
+            }
             for name, refusal in zip(choice.implementations, said, strict=True)
         ],
     }

@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from dataclasses import replace
+from enum import StrEnum
 from functools import partial
 from typing import Annotated
 
@@ -14,18 +15,28 @@ from rich.console import Console
 
 from gemmgate.suite import blocks, catalog
 from gemmgate.suite.cli import _options as options
+from gemmgate.suite.cli import _terminal
 from gemmgate.suite.cli._progress import Display
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.errors import PASS, REGRESSION, CannotMeasureError, UsageError
 from gemmgate.suite.records import Limits, Run, run_id
 from gemmgate.suite.report import show
-from gemmgate.suite.store import Journal, Store
+from gemmgate.suite.store import Journal
 from gemmgate.suite.workers import Worker, own_overlay
 
 ORDER = 20
 CACHES = ("cold", "hot")
 DATA = ("normal", "uniform", "integers", "zeros", "activations")
 LIMITS_DEADLINE_S = 120.0
+
+
+class Format(StrEnum):
+    """Formats of a run."""
+
+    TABLE = "table"
+    MARKDOWN = "markdown"
+    CSV = "csv"
+    JSON = "json"
 
 
 def command(
@@ -35,14 +46,15 @@ def command(
     tag: options.Tag = None,
     device: options.Device = "auto",
     seconds: Annotated[
-        float | None, typer.Option(min=1.0, help="Time for the whole run, divided over its cases and filled with longer samples.")
+        float | None,
+        typer.Option(min=1.0, help="Time for the whole run, divided over its cases and filled with longer samples."),
     ] = None,
     cache: Annotated[str, typer.Option(help="Cache states, of: cold, hot. Default: both on a GPU, hot on a CPU.")] = "",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the inputs.")] = 0,
     data: Annotated[str, typer.Option(help=f"Distribution of the inputs, of: {', '.join(DATA)}.")] = "normal",
     commit: Annotated[str, typer.Option(help="Commit to file the run under, where git cannot tell.")] = "",
     resume: Annotated[str, typer.Option(metavar="RUN", help="Measure what is missing in this run.")] = "",
-    format: options.Format = "table",
+    format: Annotated[Format, typer.Option(help="How the finished run is shown.")] = Format.TABLE,
     results: options.Results = None,
     suite: options.Suite = None,
 ) -> None:
@@ -50,9 +62,9 @@ def command(
     begun = time.monotonic()
     if data not in DATA:
         raise UsageError(f"--data '{data}' is none of {', '.join(DATA)}.")
-    suites = options.suites(suite)
-    known = catalog.find(suites)
-    store = Store(options.results_root(results))
+    suites = suite or []
+    known = options.families(suites)
+    store = options.store(results)
     selection = options.selection(family, case, impl, tag)
     wished = _caches(cache)
     if resume:
@@ -65,7 +77,7 @@ def command(
     choices = known.select(selection)
     committed = describe_commit(own_overlay(), commit)
     console = Console(stderr=True)
-    start = partial(Worker, device, suites=suites)
+    start = partial(Worker, options.device(device), suites=suites)
     worker = start()
     try:
         caches = wished or (CACHES if worker.target.is_gpu else ("hot",))
@@ -89,11 +101,13 @@ def command(
     finally:
         worker.kill()
     finished = store.load(str(path))
-    typer.echo(show(finished, format, width=console.width, color=sys.stdout.isatty()))
-    console.print(f"Stored as {path}", highlight=False, soft_wrap=True)
+    _terminal.put(show(finished, format.value, width=_terminal.width(), color=_terminal.color()))
+    _terminal.say(f"stored as {path}")
     if skipped:
-        names = f"{len(skipped)} of {len(choices)} cases"
-        console.print(f"{names} found no time within --seconds {seconds:g}. Go on with: gemmgate run --resume {finished.id}")
+        _terminal.say(
+            f"{len(skipped)} of {len(choices)} cases found no time within --seconds {seconds:g}; "
+            f"go on with `gemmgate run --resume {finished.id}`."
+        )
     raise typer.Exit(_exit_code(finished))
 
 
@@ -123,7 +137,9 @@ def _caches(text: str) -> tuple[str, ...]:
 
 def _refuse_both(resume: str, selection: catalog.Selection, cache: str) -> None:
     if selection != catalog.Selection() or cache:
-        raise UsageError(f"--resume {resume} measures what that run selected: leave out --family, --case, --impl, --tag and --cache.")
+        raise UsageError(
+            f"--resume {resume} measures what that run selected: leave out --family, --case, --impl, --tag and --cache."
+        )
 
 
 def _exit_code(run: Run) -> int:

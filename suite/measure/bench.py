@@ -58,20 +58,27 @@ class Work:
 
     def verify(self, slot: int, output: Any) -> Errors:
         return check.compare(
-            tensors_in(output), self.expected(slot), self.family.output_dtype(self.case), self.family.error_bound(self.case)
+            tensors_in(output),
+            self.expected(slot),
+            self.family.output_dtype(self.case),
+            self.family.error_bound(self.case),
         )
 
 
 class Bench:
     """The measuring half of a worker. `at` is told each step before it begins: whoever dies there is named."""
 
-    def __init__(self, device: torch.device, target: Target, telemetry: Telemetry, at: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, device: torch.device, target: Target, telemetry: Telemetry, at: Callable[[str, str], None]
+    ) -> None:
         self.device = device
         self.target = target
         self.telemetry = telemetry
         self.at = at
         self.clocks: dict[str, Clock] = (
-            {"perf_counter": HostClock()} if device.type == "cpu" else {"graph": EventClock("graph"), "events": EventClock("events")}
+            {"perf_counter": HostClock()}
+            if device.type == "cpu"
+            else {"graph": EventClock("graph"), "events": EventClock("events")}
         )
         self._settled = False
 
@@ -86,7 +93,11 @@ class Bench:
     ) -> Work:
         """Builds the ring; without `cold` it has one slot."""
         cache_bytes = self.target.l2_bytes if cold else 0
-        ring = build_ring(make, cache_bytes, self.device) if cold else Ring((make(0),), 0, cold=False, why="no cold state was asked for")
+        ring = (
+            build_ring(make, cache_bytes, self.device)
+            if cold
+            else Ring((make(0),), 0, cold=False, why="no cold state was asked for")
+        )
         return Work(case, family, make, lambda inputs: tensors_in(reference(inputs)), ring)
 
     def prepare(self, work: Work, implementation: Implementation) -> dict[str, Any]:
@@ -137,7 +148,11 @@ class Bench:
                     check.poison(tensors_in(prepared.workspaces))
                     again = self._correct(work, slot, call())
                 if implementation.deterministic and not all(map(torch.equal, kept, again[0])):
-                    raise Refused("broken", "not_repeatable", "the second call gave other bits than the first, though it promises equal ones")
+                    raise Refused(
+                        "broken",
+                        "not_repeatable",
+                        "the second call gave other bits than the first, though it promises equal ones",
+                    )
         return {
             "error": worst.error,
             "error_worst_tile": worst.worst_tile,
@@ -145,7 +160,9 @@ class Bench:
             "check_s": time.perf_counter() - begin,
         }
 
-    def sample(self, work: Work, names: Sequence[str], cache: str, seconds: float | None, most_s: float | None) -> dict[str, Any]:
+    def sample(
+        self, work: Work, names: Sequence[str], cache: str, seconds: float | None, most_s: float | None
+    ) -> dict[str, Any]:
         """Interleaved samples of all `names` in one cache state.
 
         `seconds` is the time to fill; raises `Refused` with status `skipped` where the fewest samples
@@ -175,11 +192,15 @@ class Bench:
             raise Refused("broken", errors.reason, errors.detail)
         return tensors_in(output), errors
 
-    def _make_all(self, work: Work, names: Sequence[str], cache: str, measured: dict[str, dict[str, Any]]) -> list[Timed]:
+    def _make_all(
+        self, work: Work, names: Sequence[str], cache: str, measured: dict[str, dict[str, Any]]
+    ) -> list[Timed]:
         timed = []
         for name in names:
             try:
-                one = make_timed(name, work.ready[name], work.ring, cache, self.clocks, lambda step, name=name: self.at(name, step))  # type: ignore[misc]
+                one = make_timed(
+                    name, work.ready[name], work.ring, cache, self.clocks, lambda step, name=name: self.at(name, step)
+                )  # type: ignore[misc]
                 self.at(name, "check the timed launches")
                 self._check_launches(work, one)
                 if self.device.type == "cuda":
@@ -191,7 +212,11 @@ class Bench:
                 measured[name] = {"status": refused.status, "reason": refused.reason, "detail": str(refused)}
             except torch.cuda.OutOfMemoryError as error:
                 torch.cuda.empty_cache()
-                measured[name] = {"status": "out_of_memory", "reason": "device_memory", "detail": str(error).splitlines()[0]}
+                measured[name] = {
+                    "status": "out_of_memory",
+                    "reason": "device_memory",
+                    "detail": str(error).splitlines()[0],
+                }
             else:
                 timed.append(one)
         return timed
@@ -211,7 +236,9 @@ class Bench:
         if errors is not None:
             raise Refused("broken", errors.reason, f"in the timed launches: {errors.detail}")
 
-    def _rounds(self, work: Work, timed: list[Timed], seconds: float | None, measured: dict[str, dict[str, Any]]) -> None:
+    def _rounds(
+        self, work: Work, timed: list[Timed], seconds: float | None, measured: dict[str, dict[str, Any]]
+    ) -> None:
         default_s = 1e-3 if self.device.type == "cuda" else 5e-3
         rounds, repeats = rounds_and_repeats([one.launch_s for one in timed], seconds, default_s)
         launches = [one.repeated(times) for one, times in zip(timed, repeats, strict=True)]
@@ -265,7 +292,12 @@ class Bench:
             self.at(implementation.name, f"screen {dict(tile)}")
             try:
                 prepared = implementation.prepare(work.case, work.ring.slots[0], self.target, tile)
-                candidates.append((prepared, make_timed(implementation.name, prepared, work.ring, cache, self.clocks, lambda step: None)))
+                candidates.append(
+                    (
+                        prepared,
+                        make_timed(implementation.name, prepared, work.ring, cache, self.clocks, lambda step: None),
+                    )
+                )
             except (Invalid, torch.cuda.OutOfMemoryError) as error:
                 problems.append(f"{dict(tile)}: {error}")
         if not candidates:
@@ -286,7 +318,9 @@ class _Watched:
     name = "watched"
     _EVERY = 4
 
-    def __init__(self, clocks: dict[str, Clock], timed: Sequence[Timed], launches: Sequence[Launch], telemetry: Telemetry) -> None:
+    def __init__(
+        self, clocks: dict[str, Clock], timed: Sequence[Timed], launches: Sequence[Launch], telemetry: Telemetry
+    ) -> None:
         self._clock_of = {id(launch): clocks[one.timer] for one, launch in zip(timed, launches, strict=True)}
         self._telemetry = telemetry
         self._rounds = 0

@@ -44,7 +44,9 @@ def poison(tensors: Sequence[torch.Tensor]) -> None:
         tensor.fill_(math.nan if tensor.dtype.is_floating_point else torch.iinfo(tensor.dtype).max)
 
 
-def compare(outputs: Sequence[torch.Tensor], references: Sequence[torch.Tensor], dtype: str, allowance: float) -> Errors:
+def compare(
+    outputs: Sequence[torch.Tensor], references: Sequence[torch.Tensor], dtype: str, allowance: float
+) -> Errors:
     """The worst output of a call against its float64 reference.
 
     `allowance` is the accumulation error allowed, ||d|| / ||reference||.
@@ -86,7 +88,11 @@ def _compare_one(output: torch.Tensor, reference: torch.Tensor, dtype: torch.dty
     tile_error, tile_bound = _worst_tile(difference, rounding, exact, allowance)
     if not error <= bound:
         return Errors(
-            error, tile_error, bound, "error_above_bound", f"error {error:.3g} is above the bound {bound:.3g} for this dtype and K"
+            error,
+            tile_error,
+            bound,
+            "error_above_bound",
+            f"error {error:.3g} is above the bound {bound:.3g} for this dtype and K",
         )
     if not tile_error <= tile_bound:
         return Errors(

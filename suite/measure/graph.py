@@ -131,7 +131,13 @@ def _driver() -> ctypes.CDLL | None:
         return None
     try:
         driver = ctypes.CDLL("libcuda.so.1")
-        for name in ("cuGraphGetNodes", "cuGraphNodeGetType", "cuGraphKernelNodeGetParams_v2", "cuFuncGetName", "cuKernelGetName"):
+        for name in (
+            "cuGraphGetNodes",
+            "cuGraphNodeGetType",
+            "cuGraphKernelNodeGetParams_v2",
+            "cuFuncGetName",
+            "cuKernelGetName",
+        ):
             getattr(driver, name)
     except (OSError, AttributeError):
         return None

@@ -51,7 +51,9 @@ def impossible(limits: Limits, case: Case, cache: str, median_s: float, flop: in
     """Why a time cannot be true, or an empty string. Only a cold ring has to move its bytes through memory."""
     rate = limits.ceiling_flop_per_s.get(rate_key(case))
     if rate and median_s < flop / rate:
-        return f"{flop / median_s:.4g} flop/s is above the {rate:.4g} flop/s that this device can do at its highest clock"
+        return (
+            f"{flop / median_s:.4g} flop/s is above the {rate:.4g} flop/s that this device can do at its highest clock"
+        )
     bandwidth = limits.ceiling_bytes_per_s
     if cache == "cold" and bandwidth and median_s < bytes_moved / bandwidth:
         return f"{bytes_moved / median_s:.4g} bytes/s is above the {bandwidth:.4g} bytes/s of this device's memory"
@@ -78,7 +80,9 @@ def measure_limits(device: torch.device, telemetry: Telemetry) -> Limits:
     clock_hz = telemetry.max_sm_clock_hz or getattr(properties, "clock_rate", 0) * 1e3
     per_cycle = _FLOP_PER_CYCLE_PER_SM.get(10 * properties.major + properties.minor, {})
     ceilings = {
-        name: per_cycle[name] * properties.multi_processor_count * clock_hz if name in per_cycle and clock_hz else _UNKNOWN_MARGIN * rate
+        name: per_cycle[name] * properties.multi_processor_count * clock_hz
+        if name in per_cycle and clock_hz
+        else _UNKNOWN_MARGIN * rate
         for name, rate in rates.items()
     }
     memory_hz = telemetry.max_memory_clock_hz or getattr(properties, "memory_clock_rate", 0) * 1e3

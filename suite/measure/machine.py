@@ -147,7 +147,9 @@ def describe_machine(device: torch.device, telemetry: Telemetry) -> Machine:
     power_mode = mode.read_text().strip() if mode.exists() else ""
     gib = round(found.total_memory / 2**30)
     return Machine(
-        key=machine_key(found.name, f"{gib}g", *([f"{limit_w:.0f}w"] if limit_w else []), *([power_mode] if power_mode else [])),
+        key=machine_key(
+            found.name, f"{gib}g", *([f"{limit_w:.0f}w"] if limit_w else []), *([power_mode] if power_mode else [])
+        ),
         model=found.name,
         memory_bytes=found.total_memory,
         power_limit_w=limit_w,

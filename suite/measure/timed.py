@@ -74,9 +74,17 @@ class Timed:
         else:
             count = len(self.calls)
             found = [verify(slot, self.captured.outputs[slot]) for slot in slots if slot < count]
-            written = [torch.isfinite(tensor).all() for tensor in tensors_in(self.captured.outputs) if tensor.is_floating_point()]
+            written = [
+                torch.isfinite(tensor).all()
+                for tensor in tensors_in(self.captured.outputs)
+                if tensor.is_floating_point()
+            ]
             if written and not bool(torch.stack(written).all()):
-                found.append(Errors(math.inf, math.inf, math.nan, "not_finite", "some output of the timed launches is NaN or Inf"))
+                found.append(
+                    Errors(
+                        math.inf, math.inf, math.nan, "not_finite", "some output of the timed launches is NaN or Inf"
+                    )
+                )
         return next((errors for errors in found if errors.reason), None)
 
 

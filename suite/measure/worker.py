@@ -31,7 +31,13 @@ from gemmgate.suite.cases import PRECISIONS, Case
 
 PROTOCOL = 1
 _PR_SET_PDEATHSIG = 1
-_FATAL_SIGNS = ("illegal memory access", "device-side assert", "unspecified launch failure", "misaligned address", "CUDA error")
+_FATAL_SIGNS = (
+    "illegal memory access",
+    "device-side assert",
+    "unspecified launch failure",
+    "misaligned address",
+    "CUDA error",
+)
 
 
 def die_with_parent(parent: int) -> None:
@@ -150,7 +156,9 @@ class Worker:
         from gemmgate.suite.records import Limits
 
         work, cache = self._work, request["cache"]
-        result = self._bench.sample(work, request["implementations"], cache, request.get("seconds"), request.get("most_s"))
+        result = self._bench.sample(
+            work, request["implementations"], cache, request.get("seconds"), request.get("most_s")
+        )
         limits = Limits(**request["limits"])
         flop, bytes_moved = work.family.flop(work.case), work.family.bytes_moved(work.case)
         for measured in result["measured"].values():
@@ -201,11 +209,20 @@ def _as_status(error: Exception) -> dict[str, Any]:
     if kind == "Invalid":
         return {"status": "invalid", "reason": vars(error)["reason"], "detail": text}
     if kind == "OutOfMemoryError" or isinstance(error, MemoryError):
-        return {"status": "out_of_memory", "reason": "device_memory" if kind == "OutOfMemoryError" else "host_memory", "detail": first}
+        return {
+            "status": "out_of_memory",
+            "reason": "device_memory" if kind == "OutOfMemoryError" else "host_memory",
+            "detail": first,
+        }
     if kind == "OutOfResources":
         return {"status": "unsupported", "reason": "tile_does_not_fit", "detail": first}
     fatal = any(sign in text for sign in _FATAL_SIGNS) or kind == "AcceleratorError"
-    return {"status": "error", "reason": "illegal_access" if "illegal memory" in text else kind, "detail": first, "fatal": fatal}
+    return {
+        "status": "error",
+        "reason": "illegal_access" if "illegal memory" in text else kind,
+        "detail": first,
+        "fatal": fatal,
+    }
 
 
 def main() -> None:

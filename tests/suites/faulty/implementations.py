@@ -143,7 +143,9 @@ IMPLEMENTATIONS = {
     "exits": _make("exits", _exits),
     "runs_out_of_memory": _make("runs_out_of_memory", _runs_out_of_memory),
     "raises": _make("raises", _raises),
-    "refuses": _make("refuses", _product, lambda case, target: ("too_square", f"n = {case.dims['n']} is as many rows as columns")),
+    "refuses": _make(
+        "refuses", _product, lambda case, target: ("too_square", f"n = {case.dims['n']} is as many rows as columns")
+    ),
     "writes_inputs": _make("writes_inputs", _writes_inputs),
     "writes_nothing": _make("writes_nothing", _writes_nothing),
     "forgets": _make("forgets", _forgets()),
