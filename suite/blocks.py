@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from gemmgate.suite.catalog import Choice
 from gemmgate.suite.cases import Case, Family
+from gemmgate.suite.catalog import Choice
 from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.records import MIN_SAMPLES, RETRIED, Limits, Row
 from gemmgate.suite.statistics import summarise
@@ -38,7 +38,7 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure and how. `seconds` is for the whole loop and is filled; None takes the default number of samples."""
+    """What to measure and how. `seconds` is for the whole loop and is filled; None takes samples of a default length."""
 
     choices: Sequence[Choice]
     caches: tuple[str, ...]
@@ -106,7 +106,7 @@ class Loop:
         self.skipped: list[Choice] = []
 
     def run(self) -> None:
-        """Emits the rows of each case as the case is done. Cases for which `seconds` do not suffice end up in `skipped`."""
+        """Emits the rows of each case as the case is done. Cases that `seconds` leave no time for end up in `skipped`."""
         choices = list(self._plan.choices)
         try:
             for index, choice in enumerate(choices):
@@ -143,7 +143,7 @@ class Loop:
         self._ask("drop", CHECK_DEADLINE_S)
 
     def _make_ready(self, state: _CaseState, names: Sequence[str], *, check: bool) -> None:
-        """Prepares and checks each in the present worker. Whoever loses the worker has failed; the others start again."""
+        """Prepares and checks each in the present worker. Whoever loses it has failed, and the others start again."""
         waiting = list(names)
         while waiting:
             name = waiting.pop(0)
@@ -204,7 +204,7 @@ class Loop:
             if reply["status"] == "skipped":
                 return None
             if not reply.get("fatal"):
-                return {"measured": {name: reply for name in names}, "measure_s": 0.0, "roof_s": None}
+                return {"measured": dict.fromkeys(names, reply), "measure_s": 0.0, "roof_s": None}
             self._replace()
             most_s = None
             culprits = [culprit] if culprit else self._find_culprits(state, names, cache)
@@ -253,7 +253,7 @@ class Loop:
         self._worker = self._restart()
         if self._worker.machine.board != self._board:
             raise CannotMeasureError(
-                "The fresh worker found another board than the run began on. What was measured is kept; continue with --resume."
+                "The fresh worker found another board than the run began on. What was measured is kept: go on with --resume."
             )
 
     def _emit(self, state: _CaseState, cache: str, reply: Mapping[str, Any]) -> None:

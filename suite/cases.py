@@ -217,5 +217,6 @@ class Family:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(
-                f"Family '{self.name}' has two {noun}s of one name: {', '.join(twice)}. Known: {', '.join(sorted(set(names)))}."
+                f"Family '{self.name}' has two {noun}s of one name: {', '.join(twice)}. "
+                f"Known: {', '.join(sorted(set(names)))}."
             )

@@ -75,7 +75,7 @@ class Catalog:
         found = loaded[name] if isinstance(loaded, Mapping) else loaded
         if found.name != name:
             raise UsageError(
-                f"Family '{family}' lists '{name}' at '{entry.where}', but what stands there calls itself '{found.name}'."
+                f"Family '{family}' lists '{name}' at '{entry.where}', but what stands there is called '{found.name}'."
             )
         return found
 

@@ -101,9 +101,10 @@ class Row:
 
     Times are seconds a call. `median_s`, `low_s`, `high_s` are set only where `status` is `ok`.
     `visit` is shared by the rows that were sampled interleaved with each other: only those give a
-    ratio, and `yardstick` names the one of them that it is quoted against. `error` is ||out - reference|| / ||reference||; `error_worst_tile` the largest of that
-    over 16 x 16 tiles, against the tile's own norm; `error_bound` what was allowed. `roof_s` is the
-    least time that the measured roofs allow.
+    ratio, and `yardstick` names the one of them that it is quoted against. `error` is
+    ||out - reference|| / ||reference||; `error_worst_tile` that of the 16 x 16 tile nearest to its
+    bound; `error_bound` what was allowed for the whole. `roof_s` is the least time that the measured
+    roofs allow.
     """
 
     family: str
@@ -246,7 +247,8 @@ class Run:
             raise UnreadableError("This is not a gemmgate run: it has no schema number.")
         if schema > SCHEMA:
             raise UnreadableError(
-                f"Run {data.get('id', '?')} has schema {schema}; this gemmgate reads up to {SCHEMA}. Update gemmgate to read it."
+                f"Run {data.get('id', '?')} has schema {schema}; this gemmgate reads up to {SCHEMA}. "
+                "Update gemmgate to read it."
             )
         known = {f.name: data[f.name] for f in fields(cls) if f.name in data and f.name != "rows"}
         known["machine"] = _build(Machine, data["machine"])

@@ -29,7 +29,7 @@ _SIGNALS = {number.value: number.name for number in signal.Signals}
 
 
 class WorkerLost(Exception):
-    """A worker died or passed its deadline. `status` and `reason` are the row's; `implementation` is the culprit, if known."""
+    """A worker died or passed its deadline. `status` and `reason` are the row's, `implementation` the culprit's name."""
 
     def __init__(self, status: str, reason: str, detail: str, at: Mapping[str, str]) -> None:
         super().__init__(detail)
@@ -187,13 +187,12 @@ def private_caches() -> dict[str, str]:
 
     Below `GEMMGATE_CACHE`, or the user's cache folder; it should lie on a local disk.
     """
-    base = os.environ.get("GEMMGATE_CACHE") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gemmgate"
-    )
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    base = Path(os.environ.get("GEMMGATE_CACHE") or user / "gemmgate")
     stack = machine_key(
         "py", "{}.{}".format(*sys.version_info), *(f"{name}{_installed(name)}" for name in ("torch", "triton"))
     )
-    root = Path(base) / stack
+    root = base / stack
     return {"TRITON_CACHE_DIR": str(root / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(root / "inductor")}
 
 

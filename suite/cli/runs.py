@@ -21,7 +21,7 @@ COLUMNS = ("id", "machine", "gpu", "utc", "commit", "families", "rows", "state")
 
 
 def command(
-    format: Annotated[_options.Listing, typer.Option("--format")] = _options.Listing.TABLE,  # noqa: A002 - its option
+    format: Annotated[_options.Listing, typer.Option("--format")] = _options.Listing.TABLE,
     machine: Annotated[list[str] | None, typer.Option("--machine", metavar="GLOB,...", help="Machine keys.")] = None,
     results: _options.Results = None,
 ) -> None:

@@ -19,8 +19,8 @@ from gemmgate.suite.measure.clock import EventClock, HostClock
 from gemmgate.suite.measure.machine import Telemetry, precision_flags
 from gemmgate.suite.measure.rotation import Ring, build_ring, tensors_in
 from gemmgate.suite.measure.sampler import Clock, ImpossibleTime, Launch, rounds_and_repeats, sample
-from gemmgate.suite.records import MIN_SAMPLES
 from gemmgate.suite.measure.timed import Invalid, Timed, host_and_eager_s, make_timed
+from gemmgate.suite.records import MIN_SAMPLES
 
 SCREENING_ROUNDS = 8
 _OTHER_SEED = 7919
@@ -180,7 +180,9 @@ class Bench:
                 spent_s = time.perf_counter() - begin
                 least_s = MIN_SAMPLES * sum(one.launch_s for one in timed)
                 if most_s is not None and spent_s + least_s > most_s:
-                    detail = f"{MIN_SAMPLES} rounds take {least_s:.1f} s, more than the {most_s - spent_s:.1f} s that are left of --seconds"
+                    detail = (
+                        f"{MIN_SAMPLES} rounds take {least_s:.1f} s, and {most_s - spent_s:.1f} s are left of --seconds"
+                    )
                     raise Refused("skipped", "budget", detail)
                 self._rounds(work, timed, None if seconds is None else max(seconds - spent_s, 0.0), measured)
         return {"measured": measured, "measure_s": time.perf_counter() - begin}

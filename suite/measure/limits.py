@@ -39,7 +39,7 @@ def rate_key(case: Case) -> str:
 
 
 def roof_s(limits: Limits, case: Case, cache: str, flop: int, bytes_moved: int) -> float | None:
-    """The least time that the measured roofs allow: arithmetic, or moving the bytes from where the cache state has them."""
+    """The least time that the measured roofs allow: for the arithmetic, or for the bytes from where they are."""
     rate = limits.flop_per_s.get(rate_key(case))
     bandwidth = limits.bytes_per_s if cache == "cold" else limits.l2_bytes_per_s
     if not rate or not bandwidth:
@@ -64,10 +64,7 @@ def measure_limits(device: torch.device, telemetry: Telemetry) -> Limits:
     """The short version, about a second: copy bandwidth, matrix rates by dtype, an empty launch."""
     if device.type == "cpu":
         return _measure_cpu()
-    copied = torch.empty(2**28, dtype=torch.float32, device=device)
-    source = torch.empty_like(copied).normal_()
-    bytes_per_s = 2 * source.numel() * 4 / _fastest_s(lambda: copied.copy_(source), 5)
-    del copied, source
+    bytes_per_s = _copy_bandwidth(device)
     size = 8192
     rates = {
         "bf16": _matmul_rate(device, torch.bfloat16, "acc32", size),
@@ -95,6 +92,13 @@ def measure_limits(device: torch.device, telemetry: Telemetry) -> Limits:
         launch_floor_s=floor_s,
         l2_bytes_per_s=_l2_bandwidth(device, properties.L2_cache_size // 12, floor_s),
     )
+
+
+def _copy_bandwidth(device: torch.device) -> float:
+    """Bytes a second, read and written, of a copy of 1 GiB."""
+    source = torch.empty(2**28, dtype=torch.float32, device=device).normal_()
+    copied = torch.empty_like(source)
+    return 2 * source.numel() * 4 / _fastest_s(lambda: copied.copy_(source), 5)
 
 
 def _matmul_rate(device: torch.device, dtype: torch.dtype, precision: str, size: int) -> float:

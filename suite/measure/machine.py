@@ -96,7 +96,8 @@ def pick_device(asked: str) -> torch.device:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if count == 0:
             raise ValueError(
-                f"--device {asked}: torch {torch.__version__} sees no GPU here. Use --device cpu, or a CUDA build of torch."
+                f"--device {asked}: torch {torch.__version__} sees no GPU here. "
+                "Use --device cpu, or a CUDA build of torch."
             )
         if (device.index or 0) >= count:
             raise ValueError(f"--device {asked}: there are {count} GPUs here, cuda:0 to cuda:{count - 1}.")

@@ -68,6 +68,6 @@ def build_ring(make: Callable[[int], Inputs], cache_bytes: int, device: torch.de
             (first,),
             size,
             cold=False,
-            why=f"a cold ring takes {count * size / 2**20:.0f} MiB, more than a quarter of the free {free / 2**20:.0f} MiB",
+            why=f"a cold ring takes {count * size >> 20} MiB, more than a quarter of the free {free >> 20} MiB",
         )
     return Ring((first, *(make(index) for index in range(1, count))), size, cold=True)

@@ -226,6 +226,7 @@ def _as_status(error: Exception) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Serves the parent named by the first argument."""
     die_with_parent(int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
