@@ -9,15 +9,14 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from gemmgate.suite.cases import Case, Family
+from gemmgate.suite.cases import Case
 from gemmgate.suite.catalog import Choice
 from gemmgate.suite.errors import CannotMeasureError
-from gemmgate.suite.records import MIN_SAMPLES, RETRIED, Limits, Row
-from gemmgate.suite.statistics import summarise
+from gemmgate.suite.outcomes import row_of
+from gemmgate.suite.records import RETRIED, Limits, Row
 from gemmgate.suite.workers import Worker, WorkerLost
 
 PREPARE_DEADLINE_S = 300.0
@@ -38,7 +37,7 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure and how. `seconds` is for the whole loop and is filled; None takes samples of a default length."""
+    """What to measure and how. `seconds` is for the whole loop and is filled; None takes default samples."""
 
     choices: Sequence[Choice]
     caches: tuple[str, ...]
@@ -106,7 +105,7 @@ class Loop:
         self.skipped: list[Choice] = []
 
     def run(self) -> None:
-        """Emits the rows of each case as the case is done. Cases that `seconds` leave no time for end up in `skipped`."""
+        """Emits the rows of each case as the case is done. Cases that `seconds` leave no time for are in `skipped`."""
         choices = list(self._plan.choices)
         try:
             for index, choice in enumerate(choices):
@@ -253,7 +252,7 @@ class Loop:
         self._worker = self._restart()
         if self._worker.machine.board != self._board:
             raise CannotMeasureError(
-                "The fresh worker found another board than the run began on. What was measured is kept: go on with --resume."
+                "The fresh worker found another board than the run began on. Its rows are kept: go on with --resume."
             )
 
     def _emit(self, state: _CaseState, cache: str, reply: Mapping[str, Any]) -> None:
@@ -265,55 +264,22 @@ class Loop:
         visit = uuid.uuid4().hex[:12]
         for name, outcome in outcomes.items():
             facts = {**state.facts.get(name, {}), **outcome}
-            row = self._row(state.choice.family, state.choice.case, name, cache, facts)
-            row = replace(row, visit=visit, yardstick=yardstick, roof_s=reply.get("roof_s"))
+            row = row_of(
+                state.choice.family,
+                state.choice.case,
+                name,
+                facts,
+                cache=cache,
+                data=self._plan.data,
+                seed=self._plan.seed,
+                flags=self._worker.flags[state.choice.case.precision],
+                timer="graph" if self._worker.target.is_gpu else "perf_counter",
+                visit=visit,
+                yardstick=yardstick,
+                roof_s=reply.get("roof_s"),
+            )
             self._sink(row)
             self._progress.row(row)
-
-    def _row(self, family: Family, case: Case, name: str, cache: str, facts: Mapping[str, Any]) -> Row:
-        samples = tuple(facts.get("samples_s", ()))
-        status, reason, detail = facts.get("status") or "ok", facts.get("reason", ""), facts.get("detail", "")
-        if status == "ok" and len(samples) < MIN_SAMPLES:
-            status, reason, detail = (
-                "invalid",
-                "too_few_samples",
-                f"{len(samples)} samples; an interval takes {MIN_SAMPLES}",
-            )
-        summary = summarise(samples) if status == "ok" else None
-        kept = ("host_s", "eager_s", "kernels", "tile", "algorithm", "device_code", "compile_s", "check_s")
-        kept += ("error", "error_worst_tile", "error_bound", "sm_clock_hz", "power_w", "calls_per_sample", "timer")
-        return Row(
-            family=family.name,
-            case=case.name,
-            implementation=name,
-            status=status,
-            reason=reason,
-            detail=detail,
-            tags=case.tags,
-            dims=dict(case.dims),
-            dtype=case.dtype,
-            precision=case.precision,
-            layout=case.layout,
-            epilogue=case.epilogue,
-            origin=case.origin,
-            flop=family.flop(case),
-            bytes_moved=family.bytes_moved(case),
-            cache=cache,
-            data=self._plan.data,
-            seed=self._plan.seed,
-            flags=self._worker.flags[case.precision],
-            median_s=summary.median_s if summary else None,
-            low_s=summary.low_s if summary else None,
-            high_s=summary.high_s if summary else None,
-            samples_s=samples,
-            marks=tuple(sorted({*facts.get("marks", ()), *(summary.marks if summary else ())})),
-            kernel_names=tuple(facts.get("kernel_names", ())),
-            utc=utc_now(),
-            **{
-                "timer": "graph" if self._worker.target.is_gpu else "perf_counter",
-                **{key: facts[key] for key in kept if facts.get(key) is not None},
-            },
-        )
 
 
 def missing(choices: Sequence[Choice], caches: Sequence[str], rows: Sequence[Row]) -> list[Choice]:
@@ -331,8 +297,3 @@ def missing(choices: Sequence[Choice], caches: Sequence[str], rows: Sequence[Row
             for cache in caches
         )
     ]
-
-
-def utc_now() -> str:
-    """`2026-11-29T16:03:12Z`"""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

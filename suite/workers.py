@@ -29,7 +29,7 @@ _SIGNALS = {number.value: number.name for number in signal.Signals}
 
 
 class WorkerLost(Exception):
-    """A worker died or passed its deadline. `status` and `reason` are the row's, `implementation` the culprit's name."""
+    """A worker died or passed its deadline. `status` and `reason` are the row's, `implementation` the culprit."""
 
     def __init__(self, status: str, reason: str, detail: str, at: Mapping[str, str]) -> None:
         super().__init__(detail)

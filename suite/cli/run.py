@@ -19,6 +19,7 @@ from gemmgate.suite.cli import _terminal
 from gemmgate.suite.cli._progress import Display
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.errors import PASS, REGRESSION, CannotMeasureError, UsageError
+from gemmgate.suite.outcomes import utc_now
 from gemmgate.suite.records import Limits, Run, run_id
 from gemmgate.suite.report import show
 from gemmgate.suite.store import Journal
@@ -81,7 +82,7 @@ def command(
     worker = start()
     try:
         caches = wished or (CACHES if worker.target.is_gpu else ("hot",))
-        utc = blocks.utc_now()
+        utc = utc_now()
         now = Run(
             id=run_id(utc, committed.name, dirty=committed.dirty),
             utc=utc,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,24 +16,17 @@ from gemmgate.suite.measure import check
 from gemmgate.suite.measure.check import Errors
 from gemmgate.suite.measure.clock import EventClock, HostClock
 from gemmgate.suite.measure.machine import Telemetry, precision_flags
+from gemmgate.suite.measure.refusal import Refused, status_of
 from gemmgate.suite.measure.rotation import Ring, build_ring, tensors_in
-from gemmgate.suite.measure.sampler import Clock, ImpossibleTime, Launch, rounds_and_repeats, sample
-from gemmgate.suite.measure.timed import Invalid, Timed, host_and_eager_s, make_timed
+from gemmgate.suite.measure.sampler import Clock, ImpossibleTime, rounds_and_repeats, sample
+from gemmgate.suite.measure.timed import Timed, host_and_eager_s, make_timed
+from gemmgate.suite.measure.watched import WatchedClock
 from gemmgate.suite.records import MIN_SAMPLES
 
 SCREENING_ROUNDS = 8
 _OTHER_SEED = 7919
 """Added to the seed for the second set of inputs that every implementation is checked on."""
 _SETTLE_FIRST_S, _SETTLE_S, _SETTLE_MOST_S = 0.5, 0.02, 3.0
-
-
-class Refused(Exception):
-    """An outcome that is a row's status rather than a result."""
-
-    def __init__(self, status: str, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.reason = reason
 
 
 @dataclass
@@ -108,7 +100,7 @@ class Bench:
             raise Refused("unsupported", *refusal)
         example = work.ring.slots[0]
         begin = time.perf_counter()
-        with precision_flags(work.case.precision), _unchanged(example):
+        with precision_flags(work.case.precision), check.unchanged(example):
             self.at(name, "prepare")
             if implementation.screened:
                 prepared = self._screen(work, implementation)
@@ -139,7 +131,7 @@ class Bench:
             for slot in (0, _OTHER_SEED):
                 inputs = work.ring.slots[0] if slot == 0 else work.make(slot)
                 prepared.workspaces.clear()
-                with _unchanged(inputs):
+                with check.unchanged(inputs):
                     call = prepared.bind(inputs)
                     first = self._correct(work, slot, call())
                     worst = max(worst, first[1], key=lambda errors: errors.error)
@@ -200,25 +192,18 @@ class Bench:
         timed = []
         for name in names:
             try:
-                one = make_timed(
-                    name, work.ready[name], work.ring, cache, self.clocks, lambda step, name=name: self.at(name, step)
-                )  # type: ignore[misc]
+                at = partial(self.at, name)
+                one = make_timed(name, work.ready[name], work.ring, cache, self.clocks, at)
                 self.at(name, "check the timed launches")
                 self._check_launches(work, one)
                 if self.device.type == "cuda":
                     measured[name] = dict(zip(("host_s", "eager_s"), host_and_eager_s(one.calls), strict=True))
                     self._synchronize()
-            except Invalid as invalid:
-                measured[name] = {"status": "invalid", "reason": invalid.reason, "detail": str(invalid)}
-            except Refused as refused:
-                measured[name] = {"status": refused.status, "reason": refused.reason, "detail": str(refused)}
-            except torch.cuda.OutOfMemoryError as error:
-                torch.cuda.empty_cache()
-                measured[name] = {
-                    "status": "out_of_memory",
-                    "reason": "device_memory",
-                    "detail": str(error).splitlines()[0],
-                }
+            except Exception as error:
+                outcome = status_of(error)
+                if outcome["fatal"]:
+                    raise
+                measured[name] = outcome
             else:
                 timed.append(one)
         return timed
@@ -226,7 +211,7 @@ class Bench:
     def _check_launches(self, work: Work, timed: Timed) -> None:
         """Leaves the outputs poisoned, so that the check after the samples sees what the samples wrote."""
         timed.poison()
-        with _unchanged(work.ring.slots[0]):
+        with check.unchanged(work.ring.slots[0]):
             timed.launch.enqueue()
             self._synchronize()
             self._verify(work, timed)
@@ -244,7 +229,7 @@ class Bench:
         default_s = 1e-3 if self.device.type == "cuda" else 5e-3
         rounds, repeats = rounds_and_repeats([one.launch_s for one in timed], seconds, default_s)
         launches = [one.repeated(times) for one, times in zip(timed, repeats, strict=True)]
-        clock = _Watched(self.clocks, timed, launches, self.telemetry)
+        clock = WatchedClock(self.clocks, timed, launches, self.telemetry)
         self.at("", "rounds")
         try:
             samples = sample(clock, launches, rounds)
@@ -300,7 +285,9 @@ class Bench:
                         make_timed(implementation.name, prepared, work.ring, cache, self.clocks, lambda step: None),
                     )
                 )
-            except (Invalid, torch.cuda.OutOfMemoryError) as error:
+            except Exception as error:
+                if status_of(error)["fatal"]:
+                    raise
                 problems.append(f"{dict(tile)}: {error}")
         if not candidates:
             raise Refused("unsupported", "no_candidate", "; ".join(problems) or "the space of tiles is empty")
@@ -312,63 +299,3 @@ class Bench:
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-
-
-class _Watched:
-    """A clock that reads the telemetry every few rounds."""
-
-    name = "watched"
-    _EVERY = 4
-
-    def __init__(
-        self, clocks: dict[str, Clock], timed: Sequence[Timed], launches: Sequence[Launch], telemetry: Telemetry
-    ) -> None:
-        self._clock_of = {id(launch): clocks[one.timer] for one, launch in zip(timed, launches, strict=True)}
-        self._telemetry = telemetry
-        self._rounds = 0
-        self._readings: list[tuple[float | None, float | None, set[str]]] = []
-
-    def time(self, launches: Sequence[Launch]) -> list[float]:
-        clocks = {id(self._clock_of[id(launch)]): self._clock_of[id(launch)] for launch in launches}
-        if len(clocks) == 1:
-            seconds = next(iter(clocks.values())).time(launches)
-        else:
-            seconds = [self._clock_of[id(launch)].time([launch])[0] for launch in launches]
-        if self._rounds % self._EVERY == 0:
-            self._readings.append((self._telemetry.sm_clock_hz, self._telemetry.power_w, self._telemetry.marks()))
-        self._rounds += 1
-        return seconds
-
-    def seen(self) -> dict[str, Any]:
-        """Median clock and power, and marks that held in a fifth of the readings or more."""
-        clocks = [clock for clock, _, _ in self._readings if clock]
-        powers = [power for _, power, _ in self._readings if power]
-        marks = {mark for _, _, found in self._readings for mark in found}
-        often = math.ceil(len(self._readings) / 5)
-        return {
-            "sm_clock_hz": statistics.median(clocks) if clocks else None,
-            "power_w": statistics.median(powers) if powers else None,
-            "marks": sorted(mark for mark in marks if sum(mark in found for _, _, found in self._readings) >= often),
-        }
-
-
-@contextmanager
-def _unchanged(inputs: Inputs) -> Iterator[None]:
-    """Raises `Refused` where the inputs were written to, and puts them back: other implementations share them."""
-    tensors = tensors_in(inputs)
-    before = [tensor.clone() for tensor in tensors]
-    try:
-        yield
-    finally:
-        changed = [index for index, tensor in enumerate(tensors) if not _same_bits(before[index], tensor)]
-        for index in changed:
-            tensors[index].copy_(before[index])
-    if changed:
-        raise Refused("invalid", "inputs_changed", "the call wrote to its inputs")
-
-
-def _same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Equal, where NaN equals NaN."""
-    if not left.is_floating_point():
-        return torch.equal(left, right)
-    return bool(((left == right) | (left.isnan() & right.isnan())).all())

@@ -11,11 +11,16 @@ least sqrt(2) times the rounding error, do not pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional
+
+from gemmgate.suite.cases import Inputs
+from gemmgate.suite.measure.refusal import Refused
+from gemmgate.suite.measure.rotation import tensors_in
 
 TILE = 16
 DTYPES = {
@@ -61,6 +66,21 @@ def compare(
         if worst is None or found.error > worst.error:
             worst = found
     return worst or Errors(0.0, 0.0, allowance)
+
+
+@contextmanager
+def unchanged(inputs: Inputs) -> Iterator[None]:
+    """Raises `Refused` where the inputs were written to, and puts them back: other implementations share them."""
+    tensors = tensors_in(inputs)
+    before = [tensor.clone() for tensor in tensors]
+    try:
+        yield
+    finally:
+        changed = [index for index, tensor in enumerate(tensors) if not _same_bits(before[index], tensor)]
+        for index in changed:
+            tensors[index].copy_(before[index])
+    if changed:
+        raise Refused("invalid", "inputs_changed", "the call wrote to its inputs")
 
 
 def _compare_one(output: torch.Tensor, reference: torch.Tensor, dtype: torch.dtype, allowance: float) -> Errors:
@@ -133,3 +153,10 @@ def _tile_sums(values: torch.Tensor) -> torch.Tensor:
 
 def _wrong(reason: str, detail: str) -> Errors:
     return Errors(math.inf, math.inf, math.nan, reason, detail)
+
+
+def _same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Equal, where NaN equals NaN."""
+    if not left.is_floating_point():
+        return torch.equal(left, right)
+    return bool(((left == right) | (left.isnan() & right.isnan())).all())

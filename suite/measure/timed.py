@@ -14,6 +14,7 @@ import torch
 from gemmgate.suite.cases import Call, Prepared
 from gemmgate.suite.measure.check import Errors, poison
 from gemmgate.suite.measure.graph import Captured, capture, nodes_per_call
+from gemmgate.suite.measure.refusal import Refused
 from gemmgate.suite.measure.rotation import Ring, tensors_in
 from gemmgate.suite.measure.sampler import Clock, Launch
 
@@ -23,14 +24,6 @@ _MAX_NODES = 4096
 
 Verify = Callable[[int, Any], Errors]
 """Compares what a call returned with the reference of the ring's slot of that index."""
-
-
-class Invalid(Exception):
-    """A measurement that must not be believed, with its reason code."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
 
 
 @dataclass
@@ -93,7 +86,7 @@ def make_timed(
 ) -> Timed:
     """Binds, warms up, captures. `clocks` has `graph` and `events`, or `perf_counter` alone.
 
-    Raises `Invalid` where a captured graph does not hold what the calls launched.
+    Raises `Refused` where a captured graph does not hold what the calls launched.
     """
     at("bind")
     slots = ring.slots if cache == "cold" else ring.slots[:1]
@@ -119,9 +112,13 @@ def _captured(name: str, calls: tuple[Call, ...], prepared: Prepared, clock: Clo
         one_s = min(clock.time([_replay(graph)] * 2))
     each = nodes_per_call(graph)
     if graph.nodes and each is None:
-        raise Invalid("uneven_launches", f"{len(graph.nodes)} graph nodes do not divide into {graph.calls} equal calls")
+        raise Refused(
+            "invalid", "uneven_launches", f"{len(graph.nodes)} graph nodes do not divide into {graph.calls} equal calls"
+        )
     if each is not None and graph.nodes and not any(not node.startswith("(") for node in each):
-        raise Invalid("no_kernel", f"the captured graph holds no kernel, only {', '.join(each) or 'nothing'}")
+        raise Refused(
+            "invalid", "no_kernel", f"the captured graph holds no kernel, only {', '.join(each) or 'nothing'}"
+        )
     return Timed(name, clock.name, _replay(graph), one_s, calls, prepared.workspaces, each or (), graph)
 
 

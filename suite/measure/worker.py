@@ -21,23 +21,16 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
 from gemmgate.suite.cases import PRECISIONS, Case
+from gemmgate.suite.measure.refusal import status_of
 
 PROTOCOL = 1
 _PR_SET_PDEATHSIG = 1
-_FATAL_SIGNS = (
-    "illegal memory access",
-    "device-side assert",
-    "unspecified launch failure",
-    "misaligned address",
-    "CUDA error",
-)
 
 
 def die_with_parent(parent: int) -> None:
@@ -80,7 +73,7 @@ class Worker:
                 raise LookupError(f"this worker has no operation '{operation}'")
             self._reply(ok=True, **handler(self._request))
         except Exception as error:
-            self._reply(**_as_status(error))
+            self._reply(**status_of(error))
 
     def _hello(self, request: Mapping[str, Any]) -> dict[str, Any]:
         import torch
@@ -196,33 +189,6 @@ def _flags(precision: str) -> dict[str, str]:
 
     with precision_flags(precision) as flags:
         return flags
-
-
-def _as_status(error: Exception) -> dict[str, Any]:
-    """An exception as a row's status: what the implementation could not do, not a traceback."""
-    kind = type(error).__name__
-    text = str(error).strip() or kind
-    first = text.splitlines()[0]
-    print(traceback.format_exc(), file=sys.stderr, flush=True)
-    if kind == "Refused":
-        return {"status": vars(error)["status"], "reason": vars(error)["reason"], "detail": text}
-    if kind == "Invalid":
-        return {"status": "invalid", "reason": vars(error)["reason"], "detail": text}
-    if kind == "OutOfMemoryError" or isinstance(error, MemoryError):
-        return {
-            "status": "out_of_memory",
-            "reason": "device_memory" if kind == "OutOfMemoryError" else "host_memory",
-            "detail": first,
-        }
-    if kind == "OutOfResources":
-        return {"status": "unsupported", "reason": "tile_does_not_fit", "detail": first}
-    fatal = any(sign in text for sign in _FATAL_SIGNS) or kind == "AcceleratorError"
-    return {
-        "status": "error",
-        "reason": "illegal_access" if "illegal memory" in text else kind,
-        "detail": first,
-        "fatal": fatal,
-    }
 
 
 def main() -> None:

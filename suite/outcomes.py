@@ -1,0 +1,79 @@
+"""What a worker says of one implementation, as a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from gemmgate.suite.cases import Case, Family
+from gemmgate.suite.records import MIN_SAMPLES, Row, Status
+from gemmgate.suite.statistics import summarise
+
+_AS_SAID = (
+    "host_s",
+    "eager_s",
+    "kernels",
+    "tile",
+    "algorithm",
+    "device_code",
+    "compile_s",
+    "check_s",
+    "error",
+    "error_worst_tile",
+    "error_bound",
+    "sm_clock_hz",
+    "power_w",
+    "calls_per_sample",
+    "timer",
+)
+"""Facts that are columns as they are."""
+
+
+def row_of(family: Family, case: Case, name: str, facts: Mapping[str, Any], **common: Any) -> Row:
+    """The row of implementation `name` on a case.
+
+    `facts` hold a status with its reason, or samples; too few of them are `invalid`. `common` are the
+    columns that the implementations of a visit share; a fact of the same name counts more.
+    """
+    samples = tuple(facts.get("samples_s", ()))
+    status: Status = facts.get("status") or "ok"
+    reason, detail = facts.get("reason", ""), facts.get("detail", "")
+    if status == "ok" and len(samples) < MIN_SAMPLES:
+        status, reason, detail = (
+            "invalid",
+            "too_few_samples",
+            f"{len(samples)} samples; an interval takes {MIN_SAMPLES}",
+        )
+    summary = summarise(samples) if status == "ok" else None
+    said = {column: facts[column] for column in _AS_SAID if facts.get(column) is not None}
+    return Row(
+        family=family.name,
+        case=case.name,
+        implementation=name,
+        status=status,
+        reason=reason,
+        detail=detail,
+        tags=case.tags,
+        dims=dict(case.dims),
+        dtype=case.dtype,
+        precision=case.precision,
+        layout=case.layout,
+        epilogue=case.epilogue,
+        origin=case.origin,
+        flop=family.flop(case),
+        bytes_moved=family.bytes_moved(case),
+        median_s=summary.median_s if summary else None,
+        low_s=summary.low_s if summary else None,
+        high_s=summary.high_s if summary else None,
+        samples_s=samples,
+        marks=tuple(sorted({*facts.get("marks", ()), *(summary.marks if summary else ())})),
+        kernel_names=tuple(facts.get("kernel_names", ())),
+        utc=utc_now(),
+        **{**common, **said},
+    )
+
+
+def utc_now() -> str:
+    """`2026-11-29T16:03:12Z`"""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,183 @@
+"""The loop over cases: faults cost their own row, time is respected, only what was interleaved shares a visit."""
+
+import dataclasses
+import time
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gemmgate.suite import blocks, catalog
+from gemmgate.suite.records import Limits, Row
+from gemmgate.suite.workers import Worker
+
+SUITES = (Path(__file__).parent / "suites",)
+
+
+class Quiet:
+    """A progress display for nobody."""
+
+    def case(self, choice, index, count): ...
+    def step(self, implementation, step): ...
+    def row(self, row): ...
+
+
+def _select(case="n64-fp32", implementations=()):
+    return catalog.find(SUITES).select(
+        catalog.Selection(families=("faulty",), cases=(case,), implementations=tuple(implementations))
+    )
+
+
+def _measure(choices):
+    # One thread: with more, a busy machine makes a product wait for a core, hundreds of times its own time.
+    start = partial(Worker, "cpu", suites=SUITES, environment={"OMP_NUM_THREADS": "1"})
+    rows = []
+    begun = time.monotonic()
+    loop = blocks.Loop(
+        blocks.Plan(choices, ("hot",)),
+        start(),
+        Limits(),
+        restart=start,
+        sink=rows.append,
+        progress=Quiet(),
+        begun=begun,
+    )
+    loop.run()
+    return {row.implementation: row for row in rows}
+
+
+@pytest.fixture(scope="module")
+def faulty():
+    """Rows of one case with every fault in it, by implementation."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "PREPARE_DEADLINE_S", 6.0)
+        patch.setattr(blocks, "SAMPLE_DEADLINE_S", 6.0)
+        return _measure(_select())
+
+
+EXPECTED = {
+    "plain": ("ok", ""),
+    "twin": ("ok", ""),
+    "prints": ("ok", ""),
+    "slow": ("ok", ""),
+    "wrong": ("broken", "error_above_bound"),
+    "forgets": ("broken", "error_above_bound"),
+    "writes_nothing": ("broken", "not_finite"),
+    "writes_inputs": ("invalid", "inputs_changed"),
+    "refuses": ("unsupported", "too_square"),
+    "raises": ("error", "RuntimeError"),
+    "runs_out_of_memory": ("out_of_memory", "host_memory"),
+    "crashes": ("error", "sigsegv"),
+    "exits": ("error", "died"),
+    "hangs": ("timeout", "deadline"),
+    "hangs_when_timed": ("timeout", "deadline"),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_each_fault_costs_its_own_row_and_no_other(faulty, name):
+    """Among crashes, hangs and wrong results, each implementation has the row that it deserves."""
+    assert (faulty[name].status, faulty[name].reason) == EXPECTED[name]
+
+
+def test_only_what_is_right_has_a_time(faulty):
+    """A row has a median and samples if and only if its status is ok."""
+    for row in faulty.values():
+        assert (row.median_s is not None) == (row.status == "ok")
+        assert bool(row.samples_n) == (row.status == "ok")
+
+
+def test_the_slow_one_is_measured_as_slow(faulty):
+    """A call that sleeps 50 ms is measured at 50 ms or more, and its twin without sleep at less than that."""
+    assert faulty["slow"].median_s >= 0.05
+    assert faulty["twin"].median_s < 0.05
+
+
+def test_rows_of_a_visit_name_their_yardstick(faulty):
+    """All rows of a case in one cache state share a visit and the yardstick that was ok in it."""
+    assert {row.yardstick for row in faulty.values()} == {"plain"}
+    assert len({row.visit for row in faulty.values()}) == 1
+
+
+class FakeWorker:
+    """Answers at once, on a clock of its own: preparing and checking take 0.1 s each, sampling what it is given."""
+
+    def __init__(self, clock, *, sampling_s=0.05):
+        self.clock = clock
+        self.sampling_s = sampling_s
+        self.machine = SimpleNamespace(board="a")
+        self.target = SimpleNamespace(is_gpu=False)
+        self.flags = {"ieee": {}}
+        self.sampled = []
+
+    def ask(self, op, deadline_s, **fields):
+        if op == "sample":
+            least_s = 30 * self.sampling_s * len(fields["implementations"])
+            if fields["most_s"] is not None and least_s > fields["most_s"]:
+                return {"status": "skipped", "reason": "budget", "at": {}}
+            taken_s = max(fields["seconds"] or 0.0, least_s)
+            self.clock.now += taken_s
+            self.sampled.append(fields["seconds"])
+            measured = {name: {"samples_s": [1e-3, 1.1e-3] * 20} for name in fields["implementations"]}
+            return {"ok": True, "measured": measured, "measure_s": taken_s, "roof_s": None, "at": {}}
+        self.clock.now += 0.1 if op in ("prepare", "check") else 0.0
+        return {"ok": True, "compile_s": 0.1, "check_s": 0.1, "at": {}}
+
+    def close(self): ...
+
+
+def _measure_on_a_fake_clock(monkeypatch, seconds, **worker):
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(blocks.time, "monotonic", lambda: clock.now)
+    fake = FakeWorker(clock, **worker)
+    rows = []
+    choices = _select("n*", ["plain", "twin"])
+    plan = blocks.Plan(choices, ("hot", "cold"), seconds=seconds)
+    loop = blocks.Loop(plan, fake, Limits(), restart=None, sink=rows.append, progress=Quiet(), begun=99.0)
+    loop.run()
+    return loop, rows
+
+
+@pytest.mark.parametrize("seconds", [20.0, 60.0, 600.0])
+def test_a_budget_is_divided_and_filled(monkeypatch, seconds):
+    """All of the time is used, the second before the loop began included, and every case gets some of it."""
+    loop, rows = _measure_on_a_fake_clock(monkeypatch, seconds, sampling_s=0.02)
+    assert loop.spent.total == pytest.approx(seconds, rel=0.01)
+    assert len(rows) == 3 * 2 * 2
+    assert not loop.skipped
+
+
+def test_a_budget_that_is_too_small_is_kept_and_the_rest_is_left(monkeypatch):
+    """Where two of three cases fit, the third is skipped, and the time taken is at most a tenth over."""
+    loop, rows = _measure_on_a_fake_clock(monkeypatch, 14.0)
+    assert loop.spent.total <= 1.1 * 14.0
+    assert [choice.case.name for choice in loop.skipped] == ["n256-fp32"]
+    assert {row.case for row in rows} == {"n64-fp32", "n128-fp32"}
+
+
+def test_without_a_budget_the_worker_takes_what_it_needs(monkeypatch):
+    """No seconds asked for, none sent."""
+    loop, rows = _measure_on_a_fake_clock(monkeypatch, None)
+    assert loop.spent.measuring == pytest.approx(3 * 2 * 2 * 1.5)
+    assert {row.status for row in rows} == {"ok"}
+
+
+def test_a_case_is_not_measured_badly_for_lack_of_time(monkeypatch):
+    """Where 30 rounds take longer than all that is left, the case has no rows and is left for later."""
+    loop, rows = _measure_on_a_fake_clock(monkeypatch, 5.0, sampling_s=0.5)
+    assert rows == []
+    assert len(loop.skipped) == 3
+
+
+def test_what_is_missing_is_a_whole_case():
+    """A case counts as measured when every selected implementation has a finished row in every cache state."""
+    choices = _select("n64-fp32", ["plain", "twin"])
+    done = [
+        Row("faulty", "n64-fp32", name, status="broken", reason="x", cache="hot") for name in choices[0].implementations
+    ]
+    assert blocks.missing(choices, ("hot",), done) == []
+    assert blocks.missing(choices, ("hot", "cold"), done) == choices
+    assert blocks.missing(choices, ("hot",), done[:1]) == choices
+    again = [dataclasses.replace(done[0], status="timeout"), done[1]]
+    assert blocks.missing(choices, ("hot",), again) == choices
