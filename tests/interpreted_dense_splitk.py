@@ -1,4 +1,4 @@
-"""`split_k` in Triton's interpreter: run by test_dense_splitk.py in a process of its own."""
+"""`split_k` in Triton's interpreter: run by test_dense_splitk_triton.py in a process of its own."""
 
 from __future__ import annotations
 
