@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -225,10 +226,8 @@ def test_no_flipped_bit_changes_a_number(tmp_path: Path) -> None:
     run = Store(tmp_path).load(str(path))
     for place in range(4, data_end, 23):
         path.write_bytes(content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :])
-        try:
+        with suppress(UnreadableError):
             assert Store(tmp_path).load(str(path)) == run, place
-        except UnreadableError:
-            pass
 
 
 def test_a_torn_line_is_dropped_and_noted(store: Store) -> None:

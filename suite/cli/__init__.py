@@ -95,7 +95,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    epilog="Exit codes: 0 pass; 1 slower, broken or missing; 2 usage or unreadable input; 3 could not measure or judge.",
+    epilog="Exit codes: 0 pass; 1 slower, broken or missing; 2 usage or unreadable input; 3 not measured or judged.",
 )
 
 

@@ -35,7 +35,7 @@ def command(
     run: Annotated[
         str, typer.Argument(help="A path, an id, latest, latest:<machine> or baseline:<machine>.")
     ] = "latest",
-    format: Annotated[Format, typer.Option("--format")] = Format.TABLE,  # noqa: A002 - its option
+    format: Annotated[Format, typer.Option("--format")] = Format.TABLE,
     family: _options.Family = None,
     case: _options.Case = None,
     impl: _options.Impl = None,
@@ -83,7 +83,7 @@ def remarks(reading: Reading) -> list[str]:
     run, rows = reading.run, len(reading.run.rows)
     said = {
         "running": f"run {run.id} goes on: {rows} rows so far.",
-        "interrupted": f"run {run.id} was interrupted after {rows} rows. `gemmgate run --resume {run.id}` completes it.",
+        "interrupted": f"run {run.id} was interrupted after {rows} rows: `gemmgate run --resume {run.id}` goes on.",
     }
     return [*([said[reading.state]] if reading.state in said else []), *reading.notes]
 
