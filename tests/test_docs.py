@@ -67,7 +67,7 @@ def test_header_is_documented() -> None:
 
 
 def test_json_is_documented() -> None:
-    """A row's JSON has the documented columns, but for samples, `dirty` and versions, and the fields documented for it."""
+    """A row's JSON has the documented columns, but for samples, `dirty` and versions, and the fields listed for it."""
     from gemmgate.suite.report.rows import FIELDS
 
     columns = set(quoted(first_cells("Columns"))) - {"samples_s", "dirty", *names(Stack)}
