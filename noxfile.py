@@ -74,7 +74,7 @@ def show_system_packages(session: nox.Session, home: Path) -> None:
     if not folders:
         session.error(
             f"GEMMGATE_TORCH=system, but {sys.executable}, which runs nox, has no torch. "
-            "Install nox beside the torch you mean and start it with that interpreter: `python -m nox`."
+            "Install nox beside the torch you mean and start it with that interpreter: `python -m nox`"
         )
     (site_packages,) = home.glob("lib/python3*/site-packages")
     # addsitedir and not a bare path: it reads .pth files too, and so sees a torch installed for development.

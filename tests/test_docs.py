@@ -66,6 +66,14 @@ def test_header_is_documented() -> None:
         assert quoted([meaning]) == names(record)
 
 
+def test_json_is_documented() -> None:
+    """A row's JSON has the documented columns, but for samples, `dirty` and versions, and the fields listed for it."""
+    from gemmgate.suite.report.rows import FIELDS
+
+    columns = set(quoted(first_cells("Columns"))) - {"samples_s", "dirty", *names(Stack)}
+    assert columns | set(quoted(first_cells("JSON"))) == set(FIELDS)
+
+
 def test_statuses_are_documented() -> None:
     """The format page lists the statuses in the order of the code."""
     (meaning,) = re.findall(r"^\| `status` \| text \| (.+) \|$", FORMAT, re.MULTILINE)

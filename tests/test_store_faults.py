@@ -32,11 +32,12 @@ def store(tmp_path: Path) -> Store:
 def test_an_interrupted_run_goes_on_in_its_journal(store: Store) -> None:
     """Resuming cuts a torn line, keeps id and rows, and new rows name the board and commit of now."""
     path = interrupted(store, make_run(), make_row(), make_row(case="torn"))
-    path.write_bytes(path.read_bytes()[:-1500])
+    path.write_bytes(path.read_bytes()[:-100])
     now = make_run("20261201T100000Z-ffffffffff", machine=replace(H200, board="second"), commit="f" * 12)
     with store.resume("latest", now) as journal:
         assert [row.case for row in journal.rows] == ["m32-n32-k32768-bf16"]
         assert journal.run.id == "20261129T160312Z-0a1b2c3d4e"
+        assert store.read(str(path)).notes == ()
         new = journal.append(make_row(case="x"))
         finished = journal.finish()
     assert (new.run_id, new.board, new.commit) == ("20261129T160312Z-0a1b2c3d4e", "second", "f" * 12)
@@ -186,10 +187,9 @@ def test_half_a_line_is_taken_back(store: Store, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(UnwritableError):
             journal.append(make_row(case="a"))
         monkeypatch.setattr(os, "pwrite", write)
+        assert store.read(str(journal.path)).notes == ()
         journal.append(make_row(case="b"))
-    reading = store.read(str(journal.path))
-    assert [row.case for row in reading.run.rows] == ["b"]
-    assert reading.notes == ()
+    assert [row.case for row in store.load(str(journal.path)).rows] == ["b"]
 
 
 @pytest.mark.parametrize("call", ["pathlib.Path.rename", "os.pwrite", "os.fsync"])
@@ -204,6 +204,16 @@ def test_a_finish_that_fails_keeps_the_journal(store: Store, monkeypatch: pytest
     assert list(journal.path.parent.iterdir()) == [journal.path]
     with store.resume("latest", make_run()) as again:
         assert len(store.load(str(again.finish())).rows) == 1
+
+
+def test_a_carried_run_whose_finish_fails_stays(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal of carried rows alone is kept if its end cannot be written, as the error says."""
+    stored(store, make_run())
+    with store.resume("latest", make_run("20261201T100000Z-ffffffffff")) as journal:
+        monkeypatch.setattr("pathlib.Path.rename", refuse(errno.ENOSPC))
+        with pytest.raises(UnwritableError, match="its 1 rows are safe"):
+            journal.finish()
+    assert len(store.load(str(journal.path)).rows) == 1
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])

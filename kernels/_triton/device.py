@@ -22,6 +22,6 @@ def store_cast(x, dtype: tl.constexpr, INTERPRETED: tl.constexpr):
     """fp32 to the dtype of an output, to nearest even: the interpreter alone would cut bf16 off."""
     if INTERPRETED and dtype == tl.bfloat16:
         bits = x.to(tl.uint32, bitcast=True)
-        rounded = bits + 0x7FFF + ((bits >> 16) & 1)
+        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
         x = tl.where((bits & 0x7FFFFFFF) > 0x7F800000, bits, rounded).to(tl.float32, bitcast=True)
     return x.to(dtype)

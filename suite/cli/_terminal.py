@@ -23,7 +23,7 @@ PIPE_CLOSED = 141
 def put(text: str) -> None:
     """A result. Ends quietly where the reader went away, as `head` does."""
     try:
-        typer.echo(text)
+        typer.echo(text.removesuffix("\n"))
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more as it ends, and would complain
         if error.errno == errno.EPIPE:

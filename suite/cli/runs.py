@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from gemmgate.suite.cli import _options, _terminal
 from gemmgate.suite.errors import unknown
+from gemmgate.suite.report.layout import Column, Table, cells
+from gemmgate.suite.report.text import render
 from gemmgate.suite.store import RunInfo
 
 ORDER = 40
-COLUMNS = ("id", "machine", "gpu", "utc", "commit", "families", "rows", "state")
+COLUMNS = {"id": 0, "machine": 0, "gpu": 2, "utc": 3, "commit": 4, "families": 1, "rows": 0, "state": 0}
+"""In their order; where the terminal is narrow the highest number gives way first, 0 never."""
 
 
 def command(
@@ -53,16 +53,11 @@ def _plain(info: RunInfo) -> dict[str, Any]:
 
 
 def _table(infos: list[RunInfo]) -> str:
-    table = Table(box=None, pad_edge=False)
-    for column in COLUMNS:
-        table.add_column(column, justify="right" if column == "rows" else "left", overflow="fold")
-    for info in infos:
-        table.add_row(info.id, info.machine, info.gpu, info.utc, info.commit[:10], *_sizes(info), info.state)
-    console = Console(file=io.StringIO(), width=_terminal.width() or 1000, force_terminal=_terminal.color())
-    with console.capture() as capture:
-        console.print(table)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+    columns = tuple(Column(name, right=name == "rows", drop=drop) for name, drop in COLUMNS.items())
+    rows = tuple(cells(_texts(info)) for info in infos)
+    return render([Table("", columns, rows)], width=_terminal.width(), color=_terminal.color())
 
 
-def _sizes(info: RunInfo) -> tuple[str, str]:
-    return ", ".join(info.families), str(info.rows)
+def _texts(info: RunInfo) -> tuple[str, ...]:
+    families = ", ".join(info.families)
+    return (info.id, info.machine, info.gpu, info.utc, info.commit[:10], families, str(info.rows), info.state)

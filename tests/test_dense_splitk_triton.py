@@ -1,0 +1,131 @@
+"""`triton_split_k` without a GPU: its choices, refusals, tracing, compilation, and its sums in the interpreter."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from gemmgate.kernels.dense_splitk import FAMILY, triton_split_k
+from gemmgate.kernels.dense_splitk.cases import sizes
+from gemmgate.suite.cases import Case, Target
+
+ROOT = Path(__file__).parent.parent
+BY_NAME = {case.name: case for case in FAMILY.cases}
+CPU = Target("cpu")
+H200 = Target("sm_90", sm_count=132, shared_bytes=232448)
+
+
+@pytest.mark.parametrize("case", FAMILY.cases[:: len(FAMILY.cases) // 40], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "target",
+    [CPU, Target("sm_80", sm_count=108, shared_bytes=166912), H200, Target("sm_120", sm_count=84, shared_bytes=101376)],
+    ids=lambda target: target.arch,
+)
+def test_chosen_tile_fits(target: Target, case: Case) -> None:
+    """A chosen tile leaves no range without work, at most one wave of programs where K is split, and fits."""
+    m, n, k = sizes(case)
+    tile = triton_split_k.choose_tile(case, target)
+    k_tiles = math.ceil(k / tile.block_k)
+    assert (tile.splits - 1) * math.ceil(k_tiles / tile.splits) < k_tiles
+    programs = math.ceil(m / tile.block_m) * math.ceil(n / tile.block_n) * tile.splits
+    assert tile.splits == 1 or programs <= (target.sm_count or 8)
+    item_bytes = 4 if case.dtype == "fp32" else 2
+    staged = tile.num_stages * (tile.block_m + tile.block_n) * tile.block_k * item_bytes
+    assert staged <= (target.shared_bytes or 49152)
+
+
+@pytest.mark.parametrize(("field", "value"), [("block_k", 48), ("block_m", 8), ("splits", 0), ("splits", 65536)])
+def test_impossible_tile_is_refused(field: str, value: int) -> None:
+    """Blocks that are no power of two or below 16, and impossible numbers of splits, are errors with the values."""
+    sound = {"block_m": 16, "block_n": 16, "block_k": 64, "splits": 4, "num_warps": 4, "num_stages": 2}
+    with pytest.raises(ValueError, match=str(value)):
+        triton_split_k.Tile(**{**sound, "reduce_block": 32, field: value})
+
+
+def test_triton_refuses_a_cpu() -> None:
+    """A compiled kernel refuses a CPU by code, and the public function says what to do."""
+    case = BY_NAME["m32-n32-k32768-bf16"]
+    refusal = triton_split_k.IMPLEMENTATION.supports(case, CPU)
+    assert refusal is not None and refusal[0] == "interpreter_only"
+    with pytest.raises(ValueError, match="TRITON_INTERPRET=1"):
+        triton_split_k.split_k(torch.ones(2, 3), torch.ones(3, 2))
+
+
+def test_triton_refuses_bf16_before_sm_80() -> None:
+    """sm_75 multiplies fp16 but neither bf16 nor TF32."""
+    turing = Target("sm_75", sm_count=40, shared_bytes=65536)
+    codes = {}
+    for word in ("bf16", "fp16", "fp32", "tf32"):
+        refusal = triton_split_k.IMPLEMENTATION.supports(BY_NAME[f"m32-n32-k32768-{word}"], turing)
+        codes[word] = refusal and refusal[0]
+    assert codes == {"bf16": "needs_sm_80", "fp16": None, "fp32": None, "tf32": "needs_sm_80"}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "precision", "message"),
+    [
+        (torch.ones(2, 3), torch.ones(4, 2), None, r"\(2, 3\) and \(4, 2\)"),
+        (torch.ones(2, 3, 4), torch.ones(4, 2), None, r"\(2, 3, 4\)"),
+        (torch.ones(2, 3), torch.ones(3, 2).half(), None, "torch.float16"),
+        (torch.ones(2, 3).double(), torch.ones(3, 2).double(), None, "torch.float64"),
+        (torch.ones(2, 3), torch.ones(3, 2), "acc32", "ieee or tf32, got 'acc32'"),
+        (torch.ones(2, 3).half(), torch.ones(3, 2).half(), "tf32", "acc32, got 'tf32'"),
+    ],
+)
+def test_split_k_refuses_by_value(a: Tensor, b: Tensor, precision: str | None, message: str) -> None:
+    """Operands that do not multiply are answered with their shapes, dtypes or precision."""
+    with pytest.raises(ValueError, match=message):
+        triton_split_k.split_k(a, b, precision=precision)
+
+
+def test_exports_with_dynamic_sizes() -> None:
+    """A module that calls `split_k` exports with M and K dynamic, and keeps the operator whole."""
+
+    class Product(torch.nn.Module):
+        def forward(self, a: Tensor, b: Tensor) -> Tensor:
+            return triton_split_k.split_k(a, b)
+
+    m, k = torch.export.Dim("m", max=4096), torch.export.Dim("k", max=1 << 20)
+    exported = torch.export.export(
+        Product(), (torch.ones(32, 4096), torch.ones(4096, 16)), dynamic_shapes=({0: m, 1: k}, {0: k}), strict=False
+    )
+    targets = [str(node.target) for node in exported.graph.nodes if node.op == "call_function"]
+    assert targets == ["gemmgate.dense_splitk_triton.default"]
+
+
+def run_child(*arguments: str, **environment: str) -> str:
+    """Output of a Python started from the root; its failure is the test's."""
+    command = [sys.executable, *arguments]
+    finished = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout
+
+
+def test_split_k_in_the_interpreter() -> None:
+    """The tests of interpreted_dense_splitk.py pass."""
+    script = str(ROOT / "tests" / "interpreted_dense_splitk.py")
+    printed = run_child("-m", "pytest", "-q", "-p", "no:cacheprovider", script, TRITON_INTERPRET="1")
+    assert " passed" in printed
+
+
+def test_compiles_for_gpus_that_are_not_here(tmp_path: Path) -> None:
+    """Chosen tiles compile for sm_80, sm_90 and sm_100 in every format, and fit the shared memory they say."""
+    script = str(ROOT / "tests" / "compile_dense_splitk.py")
+    printed = run_child(script, PYTHONPATH=str(ROOT), TRITON_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="0")
+    compiled = [json.loads(line) for line in printed.splitlines()]
+    assert {(row["arch"], row["format"]) for row in compiled} == {
+        (arch, word) for arch in (80, 90, 100) for word in ("bf16", "fp16", "fp32", "tf32")
+    }
+    assert [row for row in compiled if row["shared"] > row["shared_limit"]] == []
+    assert {row["code_length"] for row in compiled} == {64}
+    assert len({row["code"] for row in compiled}) == len(compiled)
