@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from gemm_layouts import FORMATS, LAYOUTS, SIZES, assert_product, matrix
 from torch import Tensor
 
 from gemmgate.kernels.dense_splitk.triton_split_k import Tile, split_k
+from tests.gemm_layouts import FORMATS, LAYOUTS, SIZES, assert_product, matrix
 
 TILE = Tile(block_m=16, block_n=16, block_k=32, splits=3, num_warps=4, num_stages=2, reduce_block=32)
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 import torch
-from guarded import GuardedAllocations, GuardedInputs, launches
 from torch import Tensor
 
 from gemmgate.suite.cases import Case, Family, Implementation, Target
 from gemmgate.suite.catalog import find, offered
+from tests.guarded import GuardedAllocations, GuardedInputs, launches
 
 CATALOG = find()
 CPU = Target("cpu")

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from gemm_layouts import FORMATS, LAYOUTS, SIZES, assert_product, matrix
 from torch import Tensor
 
 from gemmgate.kernels._triton.host import target_of
@@ -18,6 +17,7 @@ from gemmgate.kernels.dense_splitk.reference import reference
 from gemmgate.kernels.dense_splitk.triton_split_k import split_k
 from gemmgate.suite.cases import Case, Implementation, Prepared
 from gemmgate.suite.catalog import find, offered
+from tests.gemm_layouts import FORMATS, LAYOUTS, SIZES, assert_product, matrix
 
 pytestmark = pytest.mark.gpu
 
