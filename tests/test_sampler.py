@@ -73,3 +73,9 @@ def test_a_budget_too_small_still_gives_an_interval():
     """Where 40 rounds do not fit, rounds fall, but never below the 30 that an interval takes."""
     assert rounds_and_repeats([1.0], 35.0, 1e-3) == (35, [1])
     assert rounds_and_repeats([1.0], 3.0, 1e-3) == (30, [1])
+
+
+def test_rounds_end_when_time_is_out_but_not_before_they_give_an_interval():
+    """With no time at all 30 rounds are taken, with enough all of them."""
+    assert len(sample(FakeClock([1.0]), _launches(1), 40, lambda: True)[0]) == 30
+    assert len(sample(FakeClock([1.0]), _launches(1), 40, lambda: False)[0]) == 40

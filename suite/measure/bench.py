@@ -24,6 +24,11 @@ from gemmgate.suite.measure.watched import WatchedClock
 from gemmgate.suite.records import MIN_SAMPLES
 
 SCREENING_ROUNDS = 8
+_PILOT_ROUNDS = 2
+_SAMPLE_S = {"cuda": 1e-3, "cpu": 5e-3}
+"""How long a sample lasts where no budget asks for more."""
+_PATIENCE = 3
+"""Without a budget, rounds end after so many times the time that the pilot promised."""
 _OTHER_SEED = 7919
 """Added to the seed for the second set of inputs that every implementation is checked on."""
 _SETTLE_FIRST_S, _SETTLE_S, _SETTLE_MOST_S = 0.5, 0.02, 3.0
@@ -226,13 +231,19 @@ class Bench:
     def _rounds(
         self, work: Work, timed: list[Timed], seconds: float | None, measured: dict[str, dict[str, Any]]
     ) -> None:
-        default_s = 1e-3 if self.device.type == "cuda" else 5e-3
-        rounds, repeats = rounds_and_repeats([one.launch_s for one in timed], seconds, default_s)
-        launches = [one.repeated(times) for one, times in zip(timed, repeats, strict=True)]
-        clock = WatchedClock(self.clocks, timed, launches, self.telemetry)
+        if not timed:
+            return
+        begin = time.perf_counter()
         self.at("", "rounds")
         try:
-            samples = sample(clock, launches, rounds)
+            launches_s = self._pilot(timed)
+            left_s = None if seconds is None else max(seconds - (time.perf_counter() - begin), 0.0)
+            rounds, repeats = rounds_and_repeats(launches_s, left_s, _SAMPLE_S[self.device.type])
+            launches = [one.repeated(times) for one, times in zip(timed, repeats, strict=True)]
+            clock = WatchedClock(self.clocks, timed, launches, self.telemetry)
+            planned_s = rounds * sum(times * one_s for times, one_s in zip(repeats, launches_s, strict=True))
+            end = time.perf_counter() + (_PATIENCE * planned_s if left_s is None else left_s)
+            samples = sample(clock, launches, rounds, lambda: time.perf_counter() > end)
         except ImpossibleTime as impossible:
             name = timed[impossible.index].name
             measured[name] = {"status": "invalid", "reason": "impossible_time", "detail": str(impossible)}
@@ -252,6 +263,17 @@ class Bench:
                 kernel_names=one.nodes,
                 **clock.seen(),
             )
+
+    def _pilot(self, timed: list[Timed]) -> list[float]:
+        """Seconds of one launch of each, as they come interleaved: what a launch alone takes may be far from it."""
+        _, repeats = rounds_and_repeats([one.launch_s for one in timed], None, _SAMPLE_S[self.device.type])
+        launches = [one.repeated(times) for one, times in zip(timed, repeats, strict=True)]
+        clock = WatchedClock(self.clocks, timed, launches, self.telemetry)
+        piloted = [
+            [seconds * launch.calls / times for seconds in values]
+            for launch, times, values in zip(launches, repeats, sample(clock, launches, _PILOT_ROUNDS), strict=True)
+        ]
+        return [statistics.fmean(values) for values in piloted]
 
     def _settle(self, timed: Timed) -> None:
         """Runs the load itself until the clock is steady: longer before the first case of a worker."""

@@ -70,13 +70,18 @@ def rounds_and_repeats(launches_s: Sequence[float], budget_s: float | None, defa
     return rounds, [max(1, round(per_sample_s / max(seconds, 1e-9))) for seconds in launches_s]
 
 
-def sample(clock: Clock, launches: Sequence[Launch], rounds: int) -> list[list[float]]:
+def sample(
+    clock: Clock, launches: Sequence[Launch], rounds: int, out_of_time: Callable[[], bool] = lambda: False
+) -> list[list[float]]:
     """Seconds a call: for each launch one sample a round, the i-th of each from the same round.
 
-    Raises `ImpossibleTime` with the index of the launch.
+    Ends early where `out_of_time` says so, but never with fewer rounds than give an interval. Raises
+    `ImpossibleTime` with the index of the launch.
     """
     samples: list[list[float]] = [[] for _ in launches]
-    for order in balanced_orders(len(launches), rounds):
+    for done, order in enumerate(balanced_orders(len(launches), rounds)):
+        if done >= MIN_SAMPLES and out_of_time():
+            break
         for index, seconds in zip(order, clock.time([launches[index] for index in order]), strict=True):
             if not (math.isfinite(seconds) and seconds > 0):
                 raise ImpossibleTime(index, seconds)
