@@ -34,7 +34,7 @@ def _size(case: Case) -> int:
 
 
 def _twins(family: Family) -> list[Case]:
-    """For each format of the family: its smallest twin, a middle one, and the smallest with an odd dimension."""
+    """For each format: the smallest twin, a middle one, and for each dimension the smallest that is ragged in it."""
     assert family.twin is not None
     formats: dict[tuple[str, ...], dict[str, Case]] = {}
     for case in family.cases:
@@ -43,8 +43,8 @@ def _twins(family: Family) -> list[Case]:
     chosen = {}
     for twins in formats.values():
         ordered = sorted(twins.values(), key=_size)
-        odd = [twin for twin in ordered if any(size % 2 for size in twin.dims.values())]
-        for twin in (ordered[0], ordered[len(ordered) // 2], *odd[:1]):
+        ragged = [next((twin for twin in ordered if twin.dims[dim] % 16), ordered[0]) for dim in ordered[0].dims]
+        for twin in (ordered[0], ordered[len(ordered) // 2], *ragged):
             chosen[twin.name] = twin
     return list(chosen.values())
 
