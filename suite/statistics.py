@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
 Floats = NDArray[np.float64]
+Samples = Sequence[float] | Floats
 
 TRIM = 0.2
 """Share of the samples that a trimmed mean leaves out at each end."""
@@ -70,7 +71,7 @@ class Summary:
     marks: tuple[str, ...]
 
 
-def summarise(samples: Sequence[float], confidence: float = 0.95) -> Summary:
+def summarise(samples: Samples, confidence: float = 0.95) -> Summary:
     """Median with an interval between two order statistics, chosen for the effective number of samples.
 
     Below six samples the interval is their whole range, whose confidence is lower than asked.
@@ -96,9 +97,7 @@ def summarise(samples: Sequence[float], confidence: float = 0.95) -> Summary:
     )
 
 
-def ratio_interval(
-    baseline_s: Sequence[float], candidate_s: Sequence[float], *, paired: bool, confidence: float = 0.95
-) -> Interval:
+def ratio_interval(baseline_s: Samples, candidate_s: Samples, *, paired: bool, confidence: float = 0.95) -> Interval:
     """Baseline time over candidate time: above 1 the candidate is faster.
 
     With `paired`, the i-th samples come from the same interleaved round, and what both rounds share
@@ -121,14 +120,14 @@ def ratio_interval(
     return Interval(math.exp(estimate), low, high, confidence)
 
 
-def geometric_mean(ratios: Sequence[float]) -> float:
+def geometric_mean(ratios: Samples) -> float:
     """The mean under which twice as fast and half as fast cancel."""
-    if not ratios:
+    if len(ratios) == 0:
         raise ValueError("There is no geometric mean of no ratios.")
     return math.exp(float(np.mean(np.log(_checked(ratios)))))
 
 
-def _checked(samples: Sequence[float], confidence: float = 0.95) -> Floats:
+def _checked(samples: Samples, confidence: float = 0.95) -> Floats:
     if not 0 < confidence < 1:
         raise ValueError(f"Confidence {confidence} is not between 0 and 1.")
     x = np.asarray(samples, dtype=np.float64)

@@ -1,0 +1,61 @@
+"""Runs and comparisons as text, Markdown, CSV and JSON. Nothing here measures, reads a file or prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from gemmgate.suite.compare import Comparison
+from gemmgate.suite.errors import unknown
+from gemmgate.suite.gate import GateResult
+from gemmgate.suite.records import Run
+from gemmgate.suite.report import comparisons as _comparisons
+from gemmgate.suite.report import markdown, measured, text
+from gemmgate.suite.report.comparisons import comparisons_json
+from gemmgate.suite.report.rows import rows_csv, rows_json
+from gemmgate.suite.report.summary import markdown_summary
+
+Format = Literal["table", "markdown", "csv", "json"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+
+__all__ = [
+    "FORMATS",
+    "Format",
+    "comparisons_json",
+    "markdown_comparisons",
+    "markdown_summary",
+    "rows_csv",
+    "rows_json",
+    "show",
+    "table_comparisons",
+]
+
+
+def show(run: Run, format: str = "table", *, width: int | None = None, color: bool = False) -> str:
+    """A run in one of `FORMATS`. `width` and `color` are for tables; without a width they are as wide as they need."""
+    if format == "table":
+        return text.render(measured.blocks(run), width=width, color=color)
+    if format == "markdown":
+        return markdown.render(measured.blocks(run))
+    if format == "csv":
+        return rows_csv(run)
+    if format == "json":
+        return json.dumps(rows_json(run), indent=1, allow_nan=False) + "\n"
+    raise unknown("format", format, FORMATS)
+
+
+def table_comparisons(
+    comparisons: Sequence[Comparison],
+    gate_result: GateResult | None = None,
+    *,
+    width: int | None = None,
+    color: bool = False,
+) -> str:
+    """Comparisons as a table with a sentence for each row that changed."""
+    return text.render(_comparisons.blocks(comparisons, gate_result), width=width, color=color)
+
+
+def markdown_comparisons(comparisons: Sequence[Comparison], gate_result: GateResult | None = None) -> str:
+    """The same as Markdown, for a comment on a pull request."""
+    return markdown.render(_comparisons.blocks(comparisons, gate_result))

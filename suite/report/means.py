@@ -1,0 +1,68 @@
+"""What a family's ratios come to: geometric means, always with how many cases they are of and which they leave out."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from gemmgate.suite.compare import Rated
+from gemmgate.suite.records import Row
+from gemmgate.suite.report import units
+from gemmgate.suite.report.layout import Block, Column, Notes, Table, cells
+from gemmgate.suite.statistics import geometric_mean
+
+
+def means(rated: Sequence[Rated], caches: Sequence[str], cases: int) -> list[Block]:
+    """One line an implementation. `cases` is how many the family has in this run."""
+    first = caches[0]
+    groups = list(dict.fromkeys(precision_text(r.row, rated) for r in rated))
+    shown_groups = groups if len(groups) > 1 else []
+    by_name: dict[str, list[Rated]] = defaultdict(list)
+    for r in rated:
+        if r.row.implementation != r.yardstick:
+            by_name[r.row.implementation].append(r)
+    rows = []
+    for name, mine in by_name.items():
+        here = [r for r in mine if r.row.cache == first]
+        line = [name, mean_text(here)]
+        line += [mean_text([r for r in here if precision_text(r.row, rated) == group]) for group in shown_groups]
+        line += [mean_text([r for r in mine if r.row.cache == cache]) for cache in caches[1:]]
+        rows.append(cells((*line, *_outcomes(here), left_out(here, cases))))
+    if not rows:
+        return []
+    headers = [first or "all", *shown_groups, *caches[1:], "faster", "same", "slower"]
+    columns = (
+        Column("implementation"),
+        *(Column(name, right=True, drop=2 if name in shown_groups else 0) for name in headers),
+        Column("not counted", wraps=True),
+    )
+    table = Table("Geometric mean of the ratio (of so many cases)", columns, tuple(rows))
+    note = "Means of different sets of cases cannot be compared with each other."
+    return [table, Notes((note,))] if len({row[1].text.partition("(")[2] for row in rows}) > 1 else [table]
+
+
+def mean_text(rated: Sequence[Rated]) -> str:
+    """`1.234 (32)`: the geometric mean and the count it is of."""
+    ratios = [r.ratio.estimate for r in rated if r.ratio]
+    return f"{units.speedup(geometric_mean(ratios))} ({len(ratios)})" if ratios else units.NONE
+
+
+def left_out(rated: Sequence[Rated], cases: int) -> str:
+    """Why cases are missing from a mean: `3 unsupported, 1 broken, 2 not run`."""
+    counts = Counter("no ratio" if r.row.status == "ok" else r.row.status for r in rated if r.ratio is None)
+    not_run = cases - len({r.row.case for r in rated})
+    said = [f"{count} {status}" for status, count in counts.items()] + ([f"{not_run} not run"] if not_run else [])
+    return ", ".join(said) or "none"
+
+
+def precision_text(row: Row, among: Sequence[Rated]) -> str:
+    """The dtype, and the precision too where the dtype occurs with several."""
+    several = len({r.row.precision for r in among if r.row.dtype == row.dtype}) > 1
+    return f"{row.dtype} {row.precision}" if several else row.dtype
+
+
+def _outcomes(rated: Sequence[Rated]) -> tuple[str, str, str]:
+    ratios = [r.ratio for r in rated if r.ratio]
+    same = sum(1.0 in ratio for ratio in ratios)
+    faster = sum(1.0 not in ratio and ratio.estimate > 1 for ratio in ratios)
+    return str(faster), str(same), str(len(ratios) - same - faster)

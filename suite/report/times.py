@@ -1,0 +1,197 @@
+"""The table of a family's times: a line for each implementation on each case, its cache states side by side."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gemmgate.suite.compare import Rated
+from gemmgate.suite.records import Limits, Row
+from gemmgate.suite.report import units
+from gemmgate.suite.report.layout import Cell, Column, Notes, Style, Table, cells
+
+CACHE_ORDER = ("cold", "serving", "hot")
+_VARIANT = ("timer", "data", "seed", "phase", "target")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One implementation on one case: its rows by cache state."""
+
+    case: str
+    implementation: str
+    label: str
+    by_cache: Mapping[str, Rated]
+
+    def first_ok(self) -> Rated | None:
+        return next((rated for rated in self.by_cache.values() if rated.row.status == "ok"), None)
+
+    def is_yardstick(self) -> bool:
+        return any(rated.row.implementation == rated.yardstick for rated in self.by_cache.values())
+
+
+def cache_states(rows: Iterable[Row]) -> list[str]:
+    """The cache states present, the most telling first."""
+    present = {row.cache for row in rows}
+    return [name for name in CACHE_ORDER if name in present] + sorted(present - set(CACHE_ORDER))
+
+
+def group(rated: Sequence[Rated]) -> list[Line]:
+    """Lines, grouped by case in the order of the run, the yardstick first."""
+    groups: dict[str, dict[tuple[object, ...], dict[str, Rated]]] = {}
+    for r in rated:
+        key = (r.row.implementation, *(getattr(r.row, name) for name in _VARIANT), tuple(sorted(r.row.flags.items())))
+        groups.setdefault(r.row.case, {}).setdefault(key, {})[r.row.cache] = r
+    lines = []
+    for case, variants in groups.items():
+        twice = Counter(str(key[0]) for key in variants)
+        made = [
+            Line(case, str(key[0]), _label(key, variants) if twice[str(key[0])] > 1 else str(key[0]), _sorted(by_cache))
+            for key, by_cache in variants.items()
+        ]
+        lines += sorted(made, key=lambda line: not line.is_yardstick())
+    return lines
+
+
+def _sorted(by_cache: Mapping[str, Rated]) -> dict[str, Rated]:
+    return {name: by_cache[name] for name in cache_states(r.row for r in by_cache.values())}
+
+
+def _label(key: tuple[object, ...], variants: Iterable[tuple[object, ...]]) -> str:
+    """The name with what tells it from its namesakes: `triton_split_k (seed 3)`."""
+    others = [other for other in variants if other[0] == key[0]]
+    names = (*_VARIANT, "flags")
+    differing = [i for i in range(len(names)) if len({other[i + 1] for other in others}) > 1]
+    said = ", ".join(f"{names[i]} {_value(key[i + 1])}" for i in differing)
+    return f"{key[0]} ({said})"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, tuple):
+        return " ".join(f"{name}={item}" for name, item in value) or "none"
+    return str(value) if value != "" else "none"
+
+
+def times(title: str, lines: Sequence[Line], caches: Sequence[str], yardsticks: Sequence[str], limits: Limits) -> Table:
+    """Every number that a person judges a kernel by; the ratios belong to the first of `caches`."""
+    against = yardsticks[0] if len(yardsticks) == 1 else "yardstick"
+    first, others = caches[0], caches[1:]
+    columns = [
+        Column("case", drop=4, stacks=True),
+        Column(""),
+        Column("implementation"),
+        Column(f"{first} us".strip(), right=True),
+    ]
+    columns += [Column(f"x {against}", right=True), Column("±", right=True)]
+    for name in others:
+        columns += [Column(f"{name} us", right=True), Column(f"x {name}", right=True, drop=6)]
+    columns += [
+        Column("rate", right=True),
+        Column("roof", right=True, drop=1),
+        Column("error x", right=True, drop=2),
+        Column("kernels", right=True, drop=3),
+        Column("host us", right=True, drop=5),
+        Column("eager us", right=True, drop=7),
+        Column("marks"),
+    ]
+    fastest = _fastest(lines, first)
+    usual_timer = Counter(r.row.timer for line in lines for r in line.by_cache.values()).most_common(1)[0][0]
+    rows = []
+    before = ""
+    for line in lines:
+        best: Style = "best" if line is fastest.get(line.case) else ""
+        lead = line.first_ok()
+        assert lead is not None
+        row = [Cell("" if line.case == before else line.case, "head"), Cell("*" if best else "", best)]
+        row += [Cell(line.label, best), _time(line, first, best), *_ratio(line, first)]
+        for name in others:
+            row += [_time(line, name, ""), _ratio(line, name)[0]]
+        row += cells(
+            (
+                units.throughput(lead.row, limits),
+                units.share(lead.roof_share),
+                units.multiple(lead.error_vs_yardstick),
+                units.NONE if lead.row.kernels is None else str(lead.row.kernels),
+                units.microseconds(lead.row.host_s),
+                units.microseconds(lead.row.eager_s),
+            )
+        )
+        rows.append((*row, Cell(_marks(line, usual_timer), "bad")))
+        before = line.case
+    return Table(title, tuple(columns), tuple(rows)).without_empty_columns()
+
+
+def _fastest(lines: Sequence[Line], cache: str) -> dict[str, Line]:
+    best: dict[str, Line] = {}
+    for line in lines:
+        time = _median(line, cache)
+        held = _median(best[line.case], cache) if line.case in best else None
+        if time is not None and (held is None or time < held):
+            best[line.case] = line
+    return best
+
+
+def _median(line: Line, cache: str) -> float | None:
+    return line.by_cache[cache].row.median_s if cache in line.by_cache else None
+
+
+def _time(line: Line, cache: str, style: Style) -> Cell:
+    if cache not in line.by_cache:
+        return Cell(units.NONE, "dim")
+    row = line.by_cache[cache].row
+    return Cell(units.microseconds(row.median_s), style) if row.status == "ok" else Cell(row.status, "bad")
+
+
+def _ratio(line: Line, cache: str) -> tuple[Cell, Cell]:
+    """Ratio and its interval; `~` where the interval holds 1."""
+    rated = line.by_cache.get(cache)
+    if rated is None or rated.ratio is None:
+        return Cell(units.NONE, "dim"), Cell("")
+    if rated.row.implementation == rated.yardstick:
+        return Cell(units.speedup(1.0), "dim"), Cell("")
+    ratio = rated.ratio
+    style: Style = "dim" if 1.0 in ratio else "win" if ratio.estimate > 1 else "loss"
+    return Cell(("~" if style == "dim" else "") + units.speedup(ratio.estimate), style), Cell(
+        units.plus_minus(ratio), "dim"
+    )
+
+
+def _marks(line: Line, usual_timer: str) -> str:
+    """Marks of all cache states; one that only some have is followed by those."""
+    where: dict[str, list[str]] = defaultdict(list)
+    for cache, rated in line.by_cache.items():
+        for mark in rated.row.marks:
+            where[mark].append(cache)
+        if rated.row.cache_proof == "failed":
+            where[f"not {cache}" if cache else "cache state disproved"].append(cache)
+        if rated.row.timer != usual_timer:
+            where[f"timer {rated.row.timer}"].append(cache)
+    everywhere = len(line.by_cache)
+    return ", ".join(
+        mark if len(found) == everywhere or mark.startswith("not ") else f"{mark} ({' '.join(found)})"
+        for mark, found in where.items()
+    )
+
+
+def legend(lines: Sequence[Line], caches: Sequence[str]) -> Notes:
+    """What the signs mean, and what the table cannot claim."""
+    rated = [r for line in lines for r in line.by_cache.values() if r.row.status == "ok"]
+    notes = []
+    if any(r.ratio for r in rated):
+        notes.append(
+            f"x: the yardstick's time over this one's in the same rounds, {caches[0] or 'as measured'}; above 1 is "
+            "faster. ±: 95% interval; ~ where it holds 1. * or bold: fastest of the case."
+        )
+    if any(r.error_vs_yardstick is not None for r in rated):
+        notes.append(
+            "error x: error against float64 over the yardstick's. roof: least time the machine allows over time."
+        )
+    unproven = sum(r.row.cache_proof == "unknown" for r in rated)
+    if unproven:
+        notes.append(f"The cache state is not proven in {unproven} of {units.counted(len(rated), 'measurement')}.")
+    why = Counter(
+        (line.label, r.why) for line in lines for r in line.by_cache.values() if r.why and r.row.status == "ok"
+    )
+    notes += [f"No ratio for {name} in {units.counted(n, 'measurement')}: {said}" for (name, said), n in why.items()]
+    return Notes(tuple(notes))
