@@ -56,12 +56,15 @@ class GuardedInputs:
         self._guarded = {name: Guarded.like(value) for name, value in inputs.items() if isinstance(value, Tensor)}
         self.inputs = {**inputs, **{name: guarded.view for name, guarded in self._guarded.items()}}
         self._before = {name: guarded.buffer.clone() for name, guarded in self._guarded.items()}
+        self._versions = {name: guarded.buffer._version for name, guarded in self._guarded.items()}
 
     def changed(self) -> list[str]:
+        """Names of the inputs that were written to, if only with what they held: torch counts its own writes."""
         return [
             name
             for name, guarded in self._guarded.items()
-            if not torch.equal(guarded.buffer.view(torch.uint8), self._before[name].view(torch.uint8))
+            if guarded.buffer._version != self._versions[name]
+            or not torch.equal(guarded.buffer.view(torch.uint8), self._before[name].view(torch.uint8))
         ]
 
 

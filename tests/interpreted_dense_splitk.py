@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,12 @@ def test_any_number_of_splits(splits: int) -> None:
     """Three K tiles may be cut into fewer, as many or more ranges: one without work adds nothing."""
     a, b = matrix(20, 90, "fp32", "cpu", 1), matrix(90, 33, "fp32", "cpu", 2)
     assert_product(split_k(a, b, tile=TILE, splits=splits), a, b, "ieee")
+
+
+def test_more_splits_than_are_added_at_once() -> None:
+    """Sums of several passes of the second launch are complete: seven ranges, four at a time."""
+    a, b = matrix(20, 210, "fp32", "cpu", 1), matrix(210, 33, "fp32", "cpu", 2)
+    assert_product(split_k(a, b, tile=replace(TILE, reduce_block=1024, splits=7)), a, b, "ieee")
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered in matmul:RuntimeWarning")
@@ -92,11 +99,11 @@ def test_denormals_count() -> None:
 
 
 def test_addresses_beyond_31_bits(tmp_path: Path) -> None:
-    """Rows and columns 2^31 elements apart are found."""
-    apart = 2**31 + 64
-    parent = torch.from_file(str(tmp_path / "sparse"), shared=True, size=apart + 128, dtype=torch.float16)
-    a = parent.as_strided((2, 64), (apart, 1))
-    a.copy_(matrix(2, 64, "fp16", "cpu", 1))
+    """Rows and columns are found where their offset passes 2^31 though index and stride do not."""
+    apart = 2**30 + 32
+    parent = torch.from_file(str(tmp_path / "sparse"), shared=True, size=2 * apart + 64, dtype=torch.float16)
+    a = parent.as_strided((3, 64), (apart, 1))
+    a.copy_(matrix(3, 64, "fp16", "cpu", 1))
     b = matrix(64, 3, "fp16", "cpu", 2)
     assert_product(split_k(a, b), a, b, "acc32")
     assert_product(split_k(b.t(), a.t()), b.t(), a.t(), "acc32")

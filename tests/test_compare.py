@@ -228,10 +228,12 @@ def test_stacks_are_compared_when_asked() -> None:
 
 
 def test_same_identity_is_matched_first() -> None:
-    """With cold and hot rows on both sides, each meets its own; a lost one is missing, not another cache state."""
+    """Cold and hot rows, and those of two seeds, each meet their own; a lost one is missing, not another state."""
     cold, hot = row(), row(cache="hot")
     both = compare(run([cold, hot]), run([hot, cold]))
     assert [c.verdict for c in both] == [Verdict.SAME, Verdict.SAME]
+    seeds = [row(seed=1), row(seed=2)]
+    assert {c.verdict for c in compare(run(seeds), run(seeds[::-1]))} == {Verdict.SAME}
     lost = compare(run([cold, hot]), run([hot]))
     assert sorted((c.row.cache, c.reason) for c in lost) == [("cold", "missing"), ("hot", "no_change")]
 

@@ -169,19 +169,11 @@ def with_header(tmp_path: Path, **changes: Any) -> bytes:
     return (tmp_path / "changed").read_bytes()
 
 
-def flipped(tmp_path: Path) -> bytes:
-    """A Parquet file with one byte of its data changed."""
-    content = bytearray(parquet_bytes(tmp_path))
-    content[len(content) // 4] ^= 0xFF
-    return bytes(content)
-
-
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
         ("empty.parquet", lambda tmp: b"", "truncated or damaged"),
         ("half.parquet", lambda tmp: parquet_bytes(tmp)[:-100], "truncated or damaged"),
-        ("flipped.parquet", flipped, "truncated or damaged"),
         ("text.parquet", lambda tmp: b"hello\n", "truncated or damaged"),
         ("foreign.parquet", foreign_parquet, "not a run of gemmgate"),
         ("newer.parquet", lambda tmp: with_header(tmp, schema=SCHEMA + 1), "Update gemmgate"),
@@ -224,10 +216,13 @@ def test_no_flipped_bit_changes_a_number(tmp_path: Path) -> None:
     path = tmp_path / "flipped.parquet"
     path.write_bytes(content)
     run = Store(tmp_path).load(str(path))
+    unharmed = 0
     for place in range(4, data_end, 23):
         path.write_bytes(content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :])
         with suppress(UnreadableError):
             assert Store(tmp_path).load(str(path)) == run, place
+            unharmed += 1
+    assert unharmed < len(range(4, data_end, 23))
 
 
 def test_a_torn_line_is_dropped_and_noted(store: Store) -> None:

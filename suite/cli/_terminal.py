@@ -25,7 +25,6 @@ def put(text: str) -> None:
     try:
         typer.echo(text.removesuffix("\n"))
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more as it ends, and would complain
         if error.errno == errno.EPIPE:
             raise typer.Exit(PIPE_CLOSED) from error
         raise UsageError(f"Cannot write the output: {error.strerror}. Send it to where there is space.") from error

@@ -15,7 +15,8 @@ from gemmgate.suite.statistics import geometric_mean
 def means(rated: Sequence[Rated], caches: Sequence[str], cases: int) -> list[Block]:
     """One line an implementation. `cases` is how many the family has in this run."""
     first = caches[0]
-    groups = list(dict.fromkeys(precision_text(r.row, rated) for r in rated))
+    arithmetic = _arithmetic([r.row for r in rated])
+    groups = list(dict.fromkeys(arithmetic.values()))
     shown_groups = groups if len(groups) > 1 else []
     by_name: dict[str, list[Rated]] = defaultdict(list)
     for r in rated:
@@ -25,7 +26,9 @@ def means(rated: Sequence[Rated], caches: Sequence[str], cases: int) -> list[Blo
     for name, mine in by_name.items():
         here = [r for r in mine if r.row.cache == first]
         line = [name, mean_text(here)]
-        line += [mean_text([r for r in here if precision_text(r.row, rated) == group]) for group in shown_groups]
+        line += [
+            mean_text([r for r in here if arithmetic[r.row.dtype, r.row.precision] == group]) for group in shown_groups
+        ]
         line += [mean_text([r for r in mine if r.row.cache == cache]) for cache in caches[1:]]
         rows.append(cells((*line, *_outcomes(here), left_out(here, cases))))
     if not rows:
@@ -55,10 +58,11 @@ def left_out(rated: Sequence[Rated], cases: int) -> str:
     return ", ".join(said) or "none"
 
 
-def precision_text(row: Row, among: Sequence[Rated]) -> str:
-    """The dtype, and the precision too where the dtype occurs with several."""
-    several = len({r.row.precision for r in among if r.row.dtype == row.dtype}) > 1
-    return f"{row.dtype} {row.precision}" if several else row.dtype
+def _arithmetic(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
+    """What to call each dtype and precision: the dtype alone where it has one precision."""
+    pairs = dict.fromkeys((row.dtype, row.precision) for row in rows)
+    several = Counter(dtype for dtype, _ in pairs)
+    return {(dtype, precision): f"{dtype} {precision}" if several[dtype] > 1 else dtype for dtype, precision in pairs}
 
 
 def _outcomes(rated: Sequence[Rated]) -> tuple[str, str, str]:
