@@ -24,6 +24,8 @@ def means(rated: Sequence[Rated], caches: Sequence[str], cases: int) -> list[Blo
             by_name[r.row.implementation].append(r)
     rows = []
     for name, mine in by_name.items():
+        if not any(r.ratio for r in mine):
+            continue
         here = [r for r in mine if r.row.cache == first]
         line = [name, mean_text(here)]
         line += [

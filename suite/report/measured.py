@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -75,12 +76,12 @@ def _values(title: str, rated: Sequence[Rated]) -> Table:
 
 
 def _failures(rated: Sequence[Rated]) -> list[Block]:
-    """What is not ok: refusals folded by implementation and reason, everything else case by case."""
-    refused: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    """What is not ok: refusals folded by reason and the cases it holds for, everything else case by case."""
+    refused: dict[str, list[Row]] = defaultdict(list)
     failed: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for row in (r.row for r in rated if r.row.status != "ok"):
         if row.status == "unsupported":
-            refused[row.implementation, row.reason].append(row)
+            refused[row.reason].append(row)
         else:
             failed[row.status, row.case, row.implementation, row.phase, row.reason, row.detail].append(row.cache)
     found: list[Block] = []
@@ -94,14 +95,23 @@ def _failures(rated: Sequence[Rated]) -> list[Block]:
         found.append(table.without_empty_columns())
     if refused:
         columns = (
-            Column("implementation"),
+            Column("implementation", wraps=True),
             Column("cases", right=True),
             Column("reason"),
             Column("for example", wraps=True),
         )
         lines = tuple(
-            cells((name, str(len({row.case for row in rows})), reason, f"{rows[0].case}: {rows[0].detail}"))
-            for (name, reason), rows in refused.items()
+            cells((_folded(rows), str(len({row.case for row in rows})), reason, f"{rows[0].case}: {rows[0].detail}"))
+            for reason, rows in refused.items()
         )
         found.append(Table("Unsupported", columns, lines))
     return found
+
+
+def _folded(rows: Sequence[Row]) -> str:
+    """Names of implementations, those that differ by a number once: `cublas, decompose_k_* (8)`."""
+    names = dict.fromkeys(row.implementation for row in rows)
+    stems: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        stems[re.sub(r"\d+$", "*", name)].append(name)
+    return ", ".join(f"{stem} ({len(found)})" if len(found) > 1 else found[0] for stem, found in stems.items())
