@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from gemmgate.suite import blocks, catalog
+from gemmgate.suite import catalog, loop
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
 from gemmgate.suite.cli._progress import Display
@@ -95,8 +95,8 @@ def command(
         )
         journal = store.resume(resume, now) if resume else store.begin(now)
         with journal:
-            choices = blocks.missing(choices, caches, journal.rows)
-            plan = blocks.Plan(choices, caches, seed, data, seconds)
+            choices = loop.missing(choices, caches, journal.rows)
+            plan = loop.Plan(choices, caches, seed, data, seconds)
             skipped = _measure(plan, worker, journal, console, start, begun)
             path = journal.finish()
     finally:
@@ -113,7 +113,7 @@ def command(
 
 
 def _measure(
-    plan: blocks.Plan, worker: Worker, journal: Journal, console: Console, start: partial[Worker], begun: float
+    plan: loop.Plan, worker: Worker, journal: Journal, console: Console, start: partial[Worker], begun: float
 ) -> list[catalog.Choice]:
     """Runs the loop into the journal; returns the cases for which there was no time."""
     reply = worker.ask("limits", LIMITS_DEADLINE_S)
@@ -122,10 +122,10 @@ def _measure(
     limits = Limits(**reply["limits"])
     journal.update(limits=limits)
     with Display(console) as display:
-        loop = blocks.Loop(plan, worker, limits, restart=start, sink=journal.append, progress=display, begun=begun)
-        loop.run()
-    journal.update(seconds=loop.spent.to_json())
-    return loop.skipped
+        running = loop.Loop(plan, worker, limits, restart=start, sink=journal.append, progress=display, begun=begun)
+        running.run()
+    journal.update(seconds=running.spent.to_json())
+    return running.skipped
 
 
 def _caches(text: str) -> tuple[str, ...]:

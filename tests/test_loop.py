@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmgate.suite import blocks, catalog
+from gemmgate.suite import catalog, loop
 from gemmgate.suite.records import Limits, Row
 from gemmgate.suite.workers import Worker
 
@@ -34,8 +34,8 @@ def _measure(choices):
     start = partial(Worker, "cpu", suites=SUITES, environment={"OMP_NUM_THREADS": "1"})
     rows = []
     begun = time.monotonic()
-    loop = blocks.Loop(
-        blocks.Plan(choices, ("hot",)),
+    running = loop.Loop(
+        loop.Plan(choices, ("hot",)),
         start(),
         Limits(),
         restart=start,
@@ -43,7 +43,7 @@ def _measure(choices):
         progress=Quiet(),
         begun=begun,
     )
-    loop.run()
+    running.run()
     return {row.implementation: row for row in rows}
 
 
@@ -51,8 +51,8 @@ def _measure(choices):
 def faulty():
     """Rows of one case with every fault in it, by implementation."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "PREPARE_DEADLINE_S", 6.0)
-        patch.setattr(blocks, "SAMPLE_DEADLINE_S", 6.0)
+        patch.setattr(loop, "PREPARE_DEADLINE_S", 6.0)
+        patch.setattr(loop, "SAMPLE_DEADLINE_S", 6.0)
         return _measure(_select())
 
 
@@ -129,45 +129,45 @@ class FakeWorker:
 
 def _measure_on_a_fake_clock(monkeypatch, seconds, **worker):
     clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(blocks.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(loop.time, "monotonic", lambda: clock.now)
     fake = FakeWorker(clock, **worker)
     rows = []
     choices = _select("n*", ["plain", "twin"])
-    plan = blocks.Plan(choices, ("hot", "cold"), seconds=seconds)
-    loop = blocks.Loop(plan, fake, Limits(), restart=None, sink=rows.append, progress=Quiet(), begun=99.0)
-    loop.run()
-    return loop, rows
+    plan = loop.Plan(choices, ("hot", "cold"), seconds=seconds)
+    running = loop.Loop(plan, fake, Limits(), restart=None, sink=rows.append, progress=Quiet(), begun=99.0)
+    running.run()
+    return running, rows
 
 
 @pytest.mark.parametrize("seconds", [20.0, 60.0, 600.0])
 def test_a_budget_is_divided_and_filled(monkeypatch, seconds):
     """All of the time is used, the second before the loop began included, and every case gets some of it."""
-    loop, rows = _measure_on_a_fake_clock(monkeypatch, seconds, sampling_s=0.02)
-    assert loop.spent.total == pytest.approx(seconds, rel=0.01)
+    running, rows = _measure_on_a_fake_clock(monkeypatch, seconds, sampling_s=0.02)
+    assert running.spent.total == pytest.approx(seconds, rel=0.01)
     assert len(rows) == 3 * 2 * 2
-    assert not loop.skipped
+    assert not running.skipped
 
 
 def test_a_budget_that_is_too_small_is_kept_and_the_rest_is_left(monkeypatch):
     """Where two of three cases fit, the third is skipped, and the time taken is at most a tenth over."""
-    loop, rows = _measure_on_a_fake_clock(monkeypatch, 14.0)
-    assert loop.spent.total <= 1.1 * 14.0
-    assert [choice.case.name for choice in loop.skipped] == ["n256-fp32"]
+    running, rows = _measure_on_a_fake_clock(monkeypatch, 14.0)
+    assert running.spent.total <= 1.1 * 14.0
+    assert [choice.case.name for choice in running.skipped] == ["n256-fp32"]
     assert {row.case for row in rows} == {"n64-fp32", "n128-fp32"}
 
 
 def test_without_a_budget_the_worker_takes_what_it_needs(monkeypatch):
     """No seconds asked for, none sent."""
-    loop, rows = _measure_on_a_fake_clock(monkeypatch, None)
-    assert loop.spent.measuring == pytest.approx(3 * 2 * 2 * 1.5)
+    running, rows = _measure_on_a_fake_clock(monkeypatch, None)
+    assert running.spent.measuring == pytest.approx(3 * 2 * 2 * 1.5)
     assert {row.status for row in rows} == {"ok"}
 
 
 def test_a_case_is_not_measured_badly_for_lack_of_time(monkeypatch):
     """Where 30 rounds take longer than all that is left, the case has no rows and is left for later."""
-    loop, rows = _measure_on_a_fake_clock(monkeypatch, 5.0, sampling_s=0.5)
+    running, rows = _measure_on_a_fake_clock(monkeypatch, 5.0, sampling_s=0.5)
     assert rows == []
-    assert len(loop.skipped) == 3
+    assert len(running.skipped) == 3
 
 
 def test_what_is_missing_is_a_whole_case():
@@ -176,8 +176,8 @@ def test_what_is_missing_is_a_whole_case():
     done = [
         Row("faulty", "n64-fp32", name, status="broken", reason="x", cache="hot") for name in choices[0].implementations
     ]
-    assert blocks.missing(choices, ("hot",), done) == []
-    assert blocks.missing(choices, ("hot", "cold"), done) == choices
-    assert blocks.missing(choices, ("hot",), done[:1]) == choices
+    assert loop.missing(choices, ("hot",), done) == []
+    assert loop.missing(choices, ("hot", "cold"), done) == choices
+    assert loop.missing(choices, ("hot",), done[:1]) == choices
     again = [dataclasses.replace(done[0], status="timeout"), done[1]]
-    assert blocks.missing(choices, ("hot",), again) == choices
+    assert loop.missing(choices, ("hot",), again) == choices
