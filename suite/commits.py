@@ -23,39 +23,46 @@ class Commit:
 
 
 def describe_commit(root: Path, asked: str = "") -> Commit:
-    """The commit of the checkout at `root`, or `asked` as git understands it there.
+    """The commit of the checkout at `root`; `asked` where git cannot tell, and otherwise only to confirm it.
 
-    Raises `UsageError` where git does not know it, and where there is no git and none was named.
+    Raises `UsageError` where git does not know `asked`, or has another commit checked out, and where
+    there is no history and none was named.
     """
     if not (root / "pyproject.toml").exists():
-        return Commit(asked or f"v{__version__}", dirty=False)
-    if shutil.which("git") is None or not _git(root, "rev-parse", "--git-dir"):
-        if re.fullmatch(r"[0-9A-Za-z._-]{1,40}", asked):
-            return Commit(asked, dirty=False)
+        return Commit(_as_name(asked) if asked else f"v{__version__}", dirty=False)
+    head = _commit(root, "HEAD")
+    if not head:
         if asked:
-            raise UsageError(f"--commit '{asked}' is no name for a commit: 1 to 40 letters, digits, dots, dashes.")
+            return Commit(_as_name(asked), dirty=False)
         raise UsageError(
-            f"No git at {root} (no repository, or no git program), so this run has no commit to be filed under. "
-            "Pass it: --commit <hash or name>."
+            f"There is no git history at {root} (no git program, no repository, or no commit in it), "
+            "so this run has no commit to be filed under. Pass it: --commit <hash or name>."
         )
-    found = _git(root, "rev-parse", "--verify", "--quiet", f"{asked or 'HEAD'}^{{commit}}")
-    if not found:
-        if not asked:
-            raise UsageError(f"The git repository at {root} has no commit yet. Commit once, or pass --commit <name>.")
-        known = _git(root, "log", "-5", "--format=%h (%s)")
+    if asked and _commit(root, asked) != head:
+        known = ", ".join(_git(root, "log", "-5", "--format=%h (%s)").splitlines())
+        trouble = "has another commit checked out" if _commit(root, asked) else "does not know it"
         raise UsageError(
-            f"git does not know commit '{asked}' in {root}. The newest ones: {', '.join(known.splitlines()) or 'none'}."
+            f"--commit '{asked}': git in {root} {trouble}, and what is measured is what is checked out, {head[:10]}. "
+            f"Check it out, or leave --commit away. The newest commits: {known}."
         )
-    return Commit(found, dirty=bool(_git(root, "status", "--porcelain", "--", *_MEASURED)))
+    return Commit(head, dirty=bool(_git(root, "status", "--porcelain", "--", *_MEASURED)))
+
+
+def _as_name(asked: str) -> str:
+    if not re.fullmatch(r"[0-9A-Za-z._-]{1,40}", asked):
+        raise UsageError(f"--commit '{asked}' is no name for a commit: 1 to 40 letters, digits, dots, dashes.")
+    return asked
+
+
+def _commit(root: Path, revision: str) -> str:
+    """The full hash, or an empty text where git cannot say."""
+    return _git(root, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
 
 
 def _git(root: Path, *arguments: str) -> str:
-    """What git prints, stripped; empty where it fails."""
-    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
-    return (
-        done.stdout.strip() or "yes"
-        if done.returncode == 0 and arguments[0] == "rev-parse"
-        else done.stdout.strip()
-        if done.returncode == 0
-        else ""
-    )
+    """What git prints, stripped; empty where it fails or is not there."""
+    git = shutil.which("git")
+    if git is None:
+        return ""
+    done = subprocess.run([git, "-C", str(root), *arguments], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
