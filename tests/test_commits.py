@@ -4,6 +4,7 @@ import subprocess
 
 import pytest
 
+import gemmgate
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.errors import UsageError
 
@@ -76,4 +77,4 @@ def test_without_history_the_name_must_be_passed(tmp_path, monkeypatch, hide):
 
 def test_an_installed_package_is_filed_under_its_version(tmp_path):
     """Where there is no checkout the version stands for the commit."""
-    assert describe_commit(tmp_path).name == "v0.1.0"
+    assert describe_commit(tmp_path).name == f"v{gemmgate.__version__}"
