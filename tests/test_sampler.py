@@ -10,19 +10,24 @@ from gemmgate.suite.measure.sampler import ImpossibleTime, Launch, balanced_orde
 
 
 class FakeClock:
-    """Gives each launch a time of its own, and remembers the order."""
+    """Gives each launch a time of its own, and remembers what was started and waited for."""
 
     name = "fake"
 
     def __init__(self, times):
         self.times = times
-        self.orders = []
+        self.events = []
 
-    def time(self, launches):
+    def start(self, launches):
+        self.events.append("start")
         for launch in launches:
             launch.enqueue()
-        self.orders.append([launch.host_s for launch in launches])
-        return [self.times[int(launch.host_s)] for launch in launches]
+
+        def finish():
+            self.events.append("finish")
+            return [self.times[int(launch.host_s)] for launch in launches]
+
+        return finish
 
 
 def _launches(count, calls=1):
@@ -79,3 +84,10 @@ def test_rounds_end_when_time_is_out_but_not_before_they_give_an_interval():
     """With no time at all 30 rounds are taken, with enough all of them."""
     assert len(sample(FakeClock([1.0]), _launches(1), 40, lambda: True)[0]) == 30
     assert len(sample(FakeClock([1.0]), _launches(1), 40, lambda: False)[0]) == 40
+
+
+def test_the_next_round_is_started_before_the_last_is_waited_for():
+    """A device always has work queued: only the last round is waited for with nothing behind it."""
+    clock = FakeClock([1.0, 2.0])
+    sample(clock, _launches(2), 4)
+    assert clock.events == ["start", "start", "finish", "start", "finish", "start", "finish", "finish"]

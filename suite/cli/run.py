@@ -98,6 +98,10 @@ def command(
             choices = loop.missing(choices, caches, journal.rows)
             plan = loop.Plan(choices, caches, seed, data, seconds)
             skipped = _measure(plan, worker, journal, console, start, begun)
+            if len(skipped) == len(choices) and not journal.rows:
+                raise CannotMeasureError(
+                    f"Not one of {len(choices)} cases found time within --seconds {seconds:g}: give more, or select fewer."
+                )
             path = journal.finish()
     finally:
         worker.kill()

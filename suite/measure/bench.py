@@ -77,6 +77,7 @@ class Bench:
             if device.type == "cpu"
             else {"graph": EventClock("graph"), "events": EventClock("events")}
         )
+        self._clock = next(iter(self.clocks.values()))
         self._settled = False
 
     def begin(
@@ -240,7 +241,7 @@ class Bench:
             left_s = None if seconds is None else max(seconds - (time.perf_counter() - begin), 0.0)
             rounds, repeats = rounds_and_repeats(launches_s, left_s, _SAMPLE_S[self.device.type])
             launches = [one.repeated(times) for one, times in zip(timed, repeats, strict=True)]
-            clock = WatchedClock(self.clocks, timed, launches, self.telemetry)
+            clock = WatchedClock(self._clock, self.telemetry)
             planned_s = rounds * sum(times * one_s for times, one_s in zip(repeats, launches_s, strict=True))
             end = time.perf_counter() + (_PATIENCE * planned_s if left_s is None else left_s)
             samples = sample(clock, launches, rounds, lambda: time.perf_counter() > end)
@@ -268,7 +269,7 @@ class Bench:
         """Seconds of one launch of each, as they come interleaved: what a launch alone takes may be far from it."""
         _, repeats = rounds_and_repeats([one.launch_s for one in timed], None, _SAMPLE_S[self.device.type])
         launches = [one.repeated(times) for one, times in zip(timed, repeats, strict=True)]
-        clock = WatchedClock(self.clocks, timed, launches, self.telemetry)
+        clock = WatchedClock(self._clock, self.telemetry)
         piloted = [
             [seconds * launch.calls / times for seconds in values]
             for launch, times, values in zip(launches, repeats, sample(clock, launches, _PILOT_ROUNDS), strict=True)
@@ -313,8 +314,7 @@ class Bench:
                 problems.append(f"{dict(tile)}: {error}")
         if not candidates:
             raise Refused("unsupported", "no_candidate", "; ".join(problems) or "the space of tiles is empty")
-        clock = next(iter(self.clocks.values())) if len(self.clocks) == 1 else self.clocks[candidates[0][1].timer]
-        samples = sample(clock, [timed.launch for _, timed in candidates], SCREENING_ROUNDS)
+        samples = sample(self._clock, [timed.launch for _, timed in candidates], SCREENING_ROUNDS)
         medians = [statistics.median(values) for values in samples]
         return candidates[medians.index(min(medians))][0]
 

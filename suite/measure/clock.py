@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from gemmgate.suite.measure.sampler import Launch
+from gemmgate.suite.measure.sampler import Finish, Launch
 
 _SPIN_MARGIN_S = 20e-6
 
@@ -24,7 +24,7 @@ class EventClock:
         self.name = name
         self._cycles_per_s = _spin_rate()
 
-    def time(self, launches: Sequence[Launch]) -> list[float]:
+    def start(self, launches: Sequence[Launch]) -> Finish:
         pairs = []
         for launch in launches:
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -33,8 +33,13 @@ class EventClock:
             launch.enqueue()
             end.record()
             pairs.append((begin, end))
-        torch.cuda.synchronize()
-        return [begin.elapsed_time(end) * 1e-3 for begin, end in pairs]
+
+        def finish() -> list[float]:
+            if pairs:
+                pairs[-1][1].synchronize()
+            return [begin.elapsed_time(end) * 1e-3 for begin, end in pairs]
+
+        return finish
 
 
 class HostClock:
@@ -42,13 +47,13 @@ class HostClock:
 
     name = "perf_counter"
 
-    def time(self, launches: Sequence[Launch]) -> list[float]:
+    def start(self, launches: Sequence[Launch]) -> Finish:
         seconds = []
         for launch in launches:
             begin = time.perf_counter()
             launch.enqueue()
             seconds.append(time.perf_counter() - begin)
-        return seconds
+        return lambda: seconds
 
 
 def _spin_rate() -> float:

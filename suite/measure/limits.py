@@ -16,7 +16,7 @@ from gemmgate.suite.cases import Case
 from gemmgate.suite.measure.clock import EventClock, HostClock
 from gemmgate.suite.measure.graph import capture
 from gemmgate.suite.measure.machine import Telemetry, precision_flags
-from gemmgate.suite.measure.sampler import Launch
+from gemmgate.suite.measure.sampler import Launch, time_launches
 from gemmgate.suite.records import Limits
 
 _FLOP_PER_CYCLE_PER_SM = {
@@ -112,8 +112,8 @@ def _matmul_rate(device: torch.device, dtype: torch.dtype, precision: str, size:
 def _fastest_s(work: Callable[[], object], repeats: int) -> float:
     clock = EventClock("events")
     launch = Launch(lambda: (work(), None)[1], 1, host_s=1e-4)
-    clock.time([launch])
-    return min(clock.time([launch] * repeats))
+    time_launches(clock, [launch])
+    return min(time_launches(clock, [launch] * repeats))
 
 
 def _launch_floor(device: torch.device) -> float:
@@ -123,7 +123,7 @@ def _launch_floor(device: torch.device) -> float:
     captured = capture([lambda: one.add_(1)] * 512)
     launch = Launch(lambda: captured.replay(1), captured.calls, captured.host_s)
     clock = EventClock("graph")
-    return min(clock.time([launch] * 5)) / captured.calls
+    return min(time_launches(clock, [launch] * 5)) / captured.calls
 
 
 def _l2_bandwidth(device: torch.device, size_bytes: int, floor_s: float) -> float:
@@ -134,7 +134,7 @@ def _l2_bandwidth(device: torch.device, size_bytes: int, floor_s: float) -> floa
     torch.mul(source, 2.0, out=result)
     captured = capture([lambda: torch.mul(source, 2.0, out=result)] * 128)
     launch = Launch(lambda: captured.replay(1), captured.calls, captured.host_s)
-    seconds = min(EventClock("graph").time([launch] * 5)) / captured.calls
+    seconds = min(time_launches(EventClock("graph"), [launch] * 5)) / captured.calls
     return 2 * size_bytes / max(seconds - floor_s, floor_s)
 
 
@@ -144,8 +144,8 @@ def _measure_cpu() -> Limits:
 
     def best(work: Callable[[], object]) -> float:
         launch = Launch(lambda: (work(), None)[1], 1)
-        clock.time([launch])
-        return min(clock.time([launch] * 3))
+        time_launches(clock, [launch])
+        return min(time_launches(clock, [launch] * 3))
 
     def bandwidth(size_bytes: int) -> float:
         source = torch.empty(size_bytes // 4, dtype=torch.float32).normal_()

@@ -16,7 +16,7 @@ from gemmgate.suite.measure.check import Errors, poison
 from gemmgate.suite.measure.graph import Captured, capture, nodes_per_call
 from gemmgate.suite.measure.refusal import Refused
 from gemmgate.suite.measure.rotation import Ring, tensors_in
-from gemmgate.suite.measure.sampler import Clock, Launch
+from gemmgate.suite.measure.sampler import Clock, Launch, time_launches
 
 GRAPH_S = 1e-3
 """A captured graph lasts about this long, so that the gap before it is small beside it."""
@@ -105,11 +105,11 @@ def make_timed(
 
 def _captured(name: str, calls: tuple[Call, ...], prepared: Prepared, clock: Clock) -> Timed:
     graph = capture(calls)
-    one_s = min(clock.time([_replay(graph)] * 2))
+    one_s = min(time_launches(clock, [_replay(graph)] * 2))
     passes = min(math.ceil(GRAPH_S / max(one_s, 1e-9)), max(1, _MAX_NODES // max(len(graph.nodes), len(calls))))
     if passes > 1:
         graph = capture(calls, passes=passes)
-        one_s = min(clock.time([_replay(graph)] * 2))
+        one_s = min(time_launches(clock, [_replay(graph)] * 2))
     each = nodes_per_call(graph)
     if graph.nodes and each is None:
         raise Refused(
@@ -140,7 +140,7 @@ def _called(name: str, timer: str, calls: tuple[Call, ...], prepared: Prepared, 
     begin = time.perf_counter()
     enqueue()
     launch = Launch(enqueue, 1, time.perf_counter() - begin)
-    one_s = min(clock.time([launch] * 3))
+    one_s = min(time_launches(clock, [launch] * 3))
     return Timed(name, timer, launch, one_s, calls, prepared.workspaces, last=last)
 
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gemmgate.suite.measure.machine import Telemetry
-from gemmgate.suite.measure.sampler import Clock, Launch
-from gemmgate.suite.measure.timed import Timed
+from gemmgate.suite.measure.sampler import Clock, Finish, Launch
 
 
 class WatchedClock:
@@ -18,24 +17,24 @@ class WatchedClock:
     name = "watched"
     _EVERY = 4
 
-    def __init__(
-        self, clocks: dict[str, Clock], timed: Sequence[Timed], launches: Sequence[Launch], telemetry: Telemetry
-    ) -> None:
-        self._clock_of = {id(launch): clocks[one.timer] for one, launch in zip(timed, launches, strict=True)}
+    def __init__(self, clock: Clock, telemetry: Telemetry) -> None:
+        self._clock = clock
         self._telemetry = telemetry
         self._rounds = 0
         self._readings: list[tuple[float | None, float | None, set[str]]] = []
 
-    def time(self, launches: Sequence[Launch]) -> list[float]:
-        clocks = {id(self._clock_of[id(launch)]): self._clock_of[id(launch)] for launch in launches}
-        if len(clocks) == 1:
-            seconds = next(iter(clocks.values())).time(launches)
-        else:
-            seconds = [self._clock_of[id(launch)].time([launch])[0] for launch in launches]
-        if self._rounds % self._EVERY == 0:
-            self._readings.append((self._telemetry.sm_clock_hz, self._telemetry.power_w, self._telemetry.marks()))
-        self._rounds += 1
-        return seconds
+    def start(self, launches: Sequence[Launch]) -> Finish:
+        """As the clock it watches; looks while the next round is under way, so that it sees the load."""
+        finish = self._clock.start(launches)
+
+        def watched() -> list[float]:
+            seconds = finish()
+            if self._rounds % self._EVERY == 0:
+                self._readings.append((self._telemetry.sm_clock_hz, self._telemetry.power_w, self._telemetry.marks()))
+            self._rounds += 1
+            return seconds
+
+        return watched
 
     def seen(self) -> dict[str, Any]:
         """Median clock and power, and marks that held in a fifth of the readings or more."""
