@@ -100,7 +100,7 @@ def command(
             skipped = _measure(plan, worker, journal, console, start, begun)
             if len(skipped) == len(choices) and not journal.rows:
                 raise CannotMeasureError(
-                    f"Not one of {len(choices)} cases found time within --seconds {seconds:g}: give more, or fewer cases."
+                    f"Not one of {len(choices)} cases found time within --seconds {seconds:g}: give more time."
                 )
             path = journal.finish()
     finally:
