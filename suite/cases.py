@@ -112,7 +112,8 @@ class Prepared:
     `bind(inputs)` gives the call for one set of inputs. It is untimed, may pack weights and allocate,
     and never compiles. The call runs on the current stream, does not synchronise with the host,
     launches the same kernels each time, and writes nothing but its outputs and the tensors that
-    `bind` appended to `workspaces`, whose contents need not survive between calls.
+    `bind` appended to `workspaces`, whose contents need not survive between calls. `readings_s` is what
+    a tuner of its own measured while preparing, seconds by choice; `algorithm` then names the choice.
     """
 
     bind: Callable[[Inputs], Call]
@@ -121,6 +122,7 @@ class Prepared:
     capturable: bool = True
     workspaces: list[Any] = field(default_factory=list, compare=False)
     device_code: str = ""
+    readings_s: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -160,12 +162,14 @@ class Entry:
 
     `where` is `module:attribute` inside the family's package; the attribute is an `Implementation`
     or a mapping from names to them. `applies(case)` leaves out cases for which the name has no
-    meaning, such as a split that does not divide K.
+    meaning, such as a split that does not divide K. With `on_request` it is selected only where an
+    implementation glob matches it: for what takes long to prepare, or serves one question.
     """
 
     name: str
     where: str
     applies: Callable[[Case], bool] = _always
+    on_request: bool = False
 
 
 @dataclass(frozen=True)

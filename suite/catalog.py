@@ -83,7 +83,8 @@ class Catalog:
         """Case by case, in the order of the families' definitions.
 
         Each name that matches nothing is an error listing what exists, and so is an empty product.
-        Yardsticks are always measured beside the implementations asked for.
+        Yardsticks are always measured beside the implementations asked for; what is only offered on
+        request is left out where no implementation is asked for.
         """
         families = _matching("family", selection.families, list(self.families))
         cases = [case for name in families for case in self.families[name].cases]
@@ -92,8 +93,10 @@ class Catalog:
             if tag not in tags:
                 raise unknown("tag", tag, tags)
         case_names = set(_matching("case", selection.cases, [case.name for case in cases]))
-        entries = [entry.name for name in families for entry in self.families[name].implementations]
-        wanted = set(_matching("implementation", selection.implementations, entries))
+        entries = [entry for name in families for entry in self.families[name].implementations]
+        wanted = set(_matching("implementation", selection.implementations, [entry.name for entry in entries]))
+        if not selection.implementations:
+            wanted -= {entry.name for entry in entries if entry.on_request}
         choices = []
         for case in cases:
             if case.name not in case_names or (selection.tags and not set(selection.tags) & set(case.tags)):

@@ -17,6 +17,8 @@ _AS_SAID = (
     "tile",
     "algorithm",
     "device_code",
+    "readings_s",
+    "screened_s",
     "compile_s",
     "check_s",
     "error",

@@ -104,7 +104,8 @@ class Row:
     ratio, and `yardstick` names the one of them that it is quoted against. `error` is
     ||out - reference|| / ||reference||; `error_worst_tile` that of the 16 x 16 tile nearest to its
     bound; `error_bound` what was allowed for the whole. `roof_s` is the least time that the measured
-    roofs allow.
+    roofs allow. Of the choices behind it, `readings_s` is what the implementation's own tuner measured and
+    `screened_s` what the harness did when it chose.
     """
 
     family: str
@@ -154,6 +155,8 @@ class Row:
     tile: Mapping[str, Any] | None = None
     algorithm: str = ""
     device_code: str = ""
+    readings_s: Mapping[str, float] | None = None
+    screened_s: Mapping[str, float] | None = None
     roof_s: float | None = None
     marks: tuple[str, ...] = ()
     sm_clock_hz: float | None = None

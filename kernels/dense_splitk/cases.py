@@ -104,6 +104,32 @@ _QUICK = frozenset(
 )
 """The cases that answer the question in a minute or two."""
 
+_AUDIT = frozenset(
+    {
+        "m16-n16-k8192-bf16",
+        "m16-n16-k32768-bf16",
+        "m32-n32-k16384-bf16",
+        "m32-n32-k32768-bf16",
+        "m48-n48-k24576-bf16",
+        "m64-n64-k2048-bf16",
+        "m64-n64-k4032-bf16",
+        "m64-n64-k8192-bf16",
+        "m64-n64-k16384-bf16",
+        "m64-n64-k32768-bf16",
+        "m64-n64-k65536-bf16",
+        "m32-n256-k16384-bf16",
+        "m128-n128-k32768-bf16",
+        "m256-n256-k65536-bf16",
+        "m512-n512-k32768-bf16",
+        "m512-n512-k512-bf16",
+        "m32-n32-k32768-fp16",
+        "m32-n32-k32768-fp32",
+        "m32-n32-k32768-tf32",
+        "m64-n64-k65536-tf32",
+    }
+)
+"""The cases on which a compiler's choices are held against an exhaustive search: each takes it some seconds."""
+
 
 def case_name(m: int, n: int, k: int, dtype: str, precision: str) -> str:
     """`m32-n32-k32768-bf16`. fp32 is IEEE; where its products may be TF32, the name ends in `-tf32`."""
@@ -130,8 +156,9 @@ def _catalog() -> Iterator[Case]:
         for m, n, k, tags, origin in merged.values():
             if "drawn" in tags and (dtype, precision) not in _DRAWN_FORMATS:
                 continue
-            quick = ("quick",) if case_name(m, n, k, dtype, precision) in _QUICK else ()
-            yield case_of(m, n, k, dtype, precision, (*quick, *tags, "full"), origin)
+            name = case_name(m, n, k, dtype, precision)
+            named = [tag for tag, names in (("quick", _QUICK), ("audit", _AUDIT)) if name in names]
+            yield case_of(m, n, k, dtype, precision, (*named, *tags, "full"), origin)
 
 
 CASES = tuple(_catalog())

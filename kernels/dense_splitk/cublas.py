@@ -25,6 +25,10 @@ def cpu_refusal(case: Case) -> Refusal | None:
     return None
 
 
+def gpu_only(what: str) -> Refusal:
+    return "gpu_only", f"{what} is measured on a GPU."
+
+
 def prepare(case: Case, example: Inputs, target: Target, tile: Tile | None = None) -> Prepared:
     if tile is not None:
         raise ValueError(f"torch.mm takes no tile, got {dict(tile)}.")

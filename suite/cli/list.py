@@ -30,7 +30,7 @@ def command(
     suite: options.Suite = None,
 ) -> None:
     """List cases and implementations, with the reason where one is not supported here."""
-    choices = options.families(suite).select(options.selection(family, case, impl, tag))
+    choices = options.families(suite).select(options.selection(family, case, impl or ["*"], tag))
     worker, why = _worker(options.device(device), suite or [])
     refusals = _refusals(worker, choices)
     if as_json:
@@ -42,6 +42,9 @@ def command(
     for name in dict.fromkeys(choice.family.name for choice in choices):
         pairs = [(c, r) for c, r in zip(choices, refusals, strict=True) if c.family.name == name]
         console.print(_table(name, pairs))
+        asked_for = {one for choice, _ in pairs for one in choice.implementations if one in _on_request(choice)}
+        if asked_for:
+            console.print(f"Measured only where --impl matches them: {', '.join(sorted(asked_for))}.", highlight=False)
         _print_reasons(console, pairs)
     if why:
         console.print(f"Whether an implementation is supported here is not known: {why}")
@@ -75,6 +78,7 @@ def _entry(choice: catalog.Choice, refusals: list[Any]) -> dict[str, Any]:
         "implementations": [
             {
                 "name": name,
+                "on_request": name in _on_request(choice),
                 "supported": refusal is None,
                 "reason": (refusal or ["", ""])[0],
                 "detail": (refusal or ["", ""])[1],
@@ -82,6 +86,10 @@ def _entry(choice: catalog.Choice, refusals: list[Any]) -> dict[str, Any]:
             for name, refusal in zip(choice.implementations, said, strict=True)
         ],
     }
+
+
+def _on_request(choice: catalog.Choice) -> set[str]:
+    return {entry.name for entry in choice.family.implementations if entry.on_request}
 
 
 def _table(name: str, pairs: list[tuple[catalog.Choice, list[Any]]]) -> Table:

@@ -108,8 +108,9 @@ class Bench:
         begin = time.perf_counter()
         with precision_flags(work.case.precision), check.unchanged(example):
             self.at(name, "prepare")
+            screened_s: dict[str, float] | None = None
             if implementation.screened:
-                prepared = self._screen(work, implementation)
+                prepared, screened_s = self._screen(work, implementation)
             else:
                 prepared = implementation.prepare(work.case, example, self.target, None)
             self.at(name, "first call")
@@ -121,6 +122,8 @@ class Bench:
             "tile": dict(prepared.tile) if prepared.tile is not None else None,
             "algorithm": prepared.algorithm,
             "device_code": prepared.device_code,
+            "readings_s": dict(prepared.readings_s) if prepared.readings_s is not None else None,
+            "screened_s": screened_s,
             "compile_s": time.perf_counter() - begin,
         }
 
@@ -292,31 +295,31 @@ class Bench:
                 break
         self._settled = True
 
-    def _screen(self, work: Work, implementation: Implementation) -> Prepared:
-        """Times every tile of the implementation's space on screening samples; the fastest is measured afresh later."""
+    def _screen(self, work: Work, implementation: Implementation) -> tuple[Prepared, dict[str, float]]:
+        """Times every tile of the implementation's space on screening samples; the fastest is measured afresh later.
+
+        Returns it with the median of every tile that could be timed.
+        """
         assert implementation.tiles is not None
-        candidates: list[tuple[Prepared, Timed]] = []
+        candidates: list[tuple[str, Prepared, Timed]] = []
         problems: list[str] = []
         cache = "cold" if work.ring.cold else "hot"
         for tile in implementation.tiles(work.case, self.target):
             self.at(implementation.name, f"screen {dict(tile)}")
             try:
                 prepared = implementation.prepare(work.case, work.ring.slots[0], self.target, tile)
-                candidates.append(
-                    (
-                        prepared,
-                        make_timed(implementation.name, prepared, work.ring, cache, self.clocks, lambda step: None),
-                    )
-                )
+                timed = make_timed(implementation.name, prepared, work.ring, cache, self.clocks, lambda step: None)
+                candidates.append((" ".join(f"{name}={value}" for name, value in tile.items()), prepared, timed))
             except Exception as error:
                 if status_of(error)["fatal"]:
                     raise
                 problems.append(f"{dict(tile)}: {error}")
         if not candidates:
             raise Refused("unsupported", "no_candidate", "; ".join(problems) or "the space of tiles is empty")
-        samples = sample(self._clock, [timed.launch for _, timed in candidates], SCREENING_ROUNDS)
+        samples = sample(self._clock, [timed.launch for _, _, timed in candidates], SCREENING_ROUNDS)
         medians = [statistics.median(values) for values in samples]
-        return candidates[medians.index(min(medians))][0]
+        screened_s = {tile: median for (tile, _, _), median in zip(candidates, medians, strict=True)}
+        return candidates[medians.index(min(medians))][1], screened_s
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":

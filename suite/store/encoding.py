@@ -8,7 +8,7 @@ id), and between them updates of the header such as `{"limits": {...}}`; the las
 
 A Parquet file has a row a measurement and a column a field of `Row`, plus `id`, `dirty` and the fields
 of `Stack` (`driver`, `cuda`, `torch`, ...), so that `pandas.read_parquet` alone is enough. `samples_s`
-is a list of float32, names are lists of text, and the mappings `dims`, `flags` and `tile` are JSON
+is a list of float32, names are lists of text, and mappings (`dims`, `flags`, `tile`, ...) are JSON
 text, which pandas can group and filter by. What was measured again has two rows of one `id`: the newer
 `utc` counts, and an earlier yardstick still serves the rows of its own `visit`. The header stands as JSON
 in the file's metadata under `gemmgate`, with the run's `families` beside it.
@@ -201,4 +201,4 @@ def _arrow_type(hint: Any) -> pa.DataType:
 
 _STACK = get_type_hints(Stack)
 _COLUMNS = {name: _arrow_type(hint) for name, hint in get_type_hints(Row).items()}
-_JSON_COLUMNS = ("dims", "flags", "tile")
+_JSON_COLUMNS = tuple(name for name, hint in get_type_hints(Row).items() if "Mapping[" in str(hint))
