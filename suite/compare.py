@@ -134,7 +134,7 @@ def _rated(row: Row, yardstick: Row | None) -> Rated:
         ratio=ratio,
         roof_share=row.roof_s / row.median_s if row.roof_s is not None and row.median_s else None,
         error_vs_yardstick=error,
-        repro=shlex.join([*words, "--seed", str(row.seed)]),
+        repro=shlex.join([*words, *(["--data", row.data] if row.data else []), "--seed", str(row.seed)]),
         why=why,
     )
 

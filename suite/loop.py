@@ -139,7 +139,10 @@ class Loop:
             fixed_s += max(measuring_s - (seconds or measuring_s), 0.0)
             self._emit(state, cache, reply)
         self._fixed_s.append(fixed_s)
-        self._ask("drop", CHECK_DEADLINE_S)
+        try:
+            self._ask("drop", CHECK_DEADLINE_S)
+        except WorkerLost:
+            self._replace()
 
     def _make_ready(self, state: _CaseState, names: Sequence[str], *, check: bool) -> None:
         """Prepares and checks each in the present worker. Whoever loses it has failed, and the others start again."""

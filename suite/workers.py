@@ -25,10 +25,11 @@ from gemmgate.suite.records import Machine, Stack, machine_key
 PROTOCOL = 1
 START_DEADLINE_S = 180.0
 _STDERR_TAIL = 2000
+_LOOK_S = 0.5
 _SIGNALS = {number.value: number.name for number in signal.Signals}
 
 
-class WorkerLost(Exception):
+class WorkerLost(CannotMeasureError):
     """A worker died or passed its deadline. `status` and `reason` are the row's, `implementation` the culprit."""
 
     def __init__(self, status: str, reason: str, detail: str, at: Mapping[str, str]) -> None:
@@ -116,7 +117,7 @@ class Worker:
         end = time.monotonic() + deadline_s
         while True:
             try:
-                line = self._lines.get(timeout=max(end - time.monotonic(), 0.0))
+                line = self._next_line(end)
             except queue.Empty:
                 self.kill()
                 raise WorkerLost(
@@ -130,6 +131,23 @@ class Worker:
             if "at" not in message:
                 return {**message, "at": at}
             at = message["at"]
+
+    def _next_line(self, end: float) -> str | None:
+        """A line, or None where the worker has ended, though a child of it may still hold the pipe open.
+
+        Raises `queue.Empty` at `end`.
+        """
+        ended = False
+        while True:
+            left_s = max(end - time.monotonic(), 0.0)
+            try:
+                return self._lines.get(timeout=min(left_s, _LOOK_S))
+            except queue.Empty:
+                if ended:  # and what it had written before has been read meanwhile
+                    return None
+                ended = self._process.poll() is not None
+                if left_s == 0.0 and not ended:
+                    raise
 
     def close(self) -> None:
         """Ends the worker, politely first."""

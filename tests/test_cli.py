@@ -17,7 +17,7 @@ import pytest
 
 import gemmgate
 from gemmgate.suite import cli
-from gemmgate.suite.cli import _options, show
+from gemmgate.suite.cli import _options, run, show
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.store import Store
 from tests.stored import H200, ROOT, STACK, interrupted, make_row, make_run, stored, write_baseline
@@ -164,6 +164,39 @@ def test_bad_input(store: Store, invoke: Invoke, arguments: list[str], said: str
     assert result.exit_code == 2
     assert said in " ".join(result.stderr.split())
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(("option", "value"), [("--seconds", "inf"), ("--seconds", "1e300"), ("--seed", "9" * 30)])
+def test_numbers_that_nothing_can_hold(invoke: Invoke, option: str, value: str) -> None:
+    """A time beyond all clocks or a seed beyond all generators is refused before anything is measured."""
+    result = invoke("run", option, value)
+    assert result.exit_code == 2
+    assert option in result.stderr
+
+
+def test_a_cache_state_is_measured_once() -> None:
+    """A state that is named twice counts once, in the order of first mention; spaces do not matter."""
+    assert run._caches("hot, cold,hot") == ("hot", "cold")
+
+
+@pytest.mark.parametrize("options", [["--seed", "5"], ["--data", "zeros"]])
+def test_a_run_is_resumed_with_its_own_inputs(store: Store, invoke: Invoke, options: list[str]) -> None:
+    """Other inputs than those of the run are refused, not ignored."""
+    interrupted(store, make_run(selection={"caches": ["hot"], "seed": 0, "data": "normal"}))
+    result = invoke("run", "--resume", ID, *options)
+    assert result.exit_code == 2
+    assert options[0] in result.stderr
+
+
+def test_a_complete_run_is_not_stored_again(store: Store, invoke: Invoke) -> None:
+    """Resuming a finished run that lacks nothing says so and writes no second file."""
+    selection = {"cases": ["m32-n32-k32768-bf16"], "implementations": ["cublas"]}
+    run = make_run(selection={**selection, "caches": ["cold"], "seed": 0, "data": "normal"})
+    stored(store, run, make_row("m32-n32-k32768-bf16", "cublas"))
+    result = invoke("run", "--resume", ID)
+    assert result.exit_code == 0
+    assert "nothing is missing" in result.stderr
+    assert len(store.runs()) == 1
 
 
 @pytest.mark.parametrize("name", ["torn.parquet", "foreign.jsonl"])

@@ -116,13 +116,13 @@ def test_error_against_the_yardstick(own: float | None, of: float, multiple: flo
 
 
 def test_repro_measures_this_row() -> None:
-    """The command names family, case, yardstick and implementation, cache and seed, and quotes for a shell."""
-    own, odd = rate([row(seed=3), row("cublas", case="a b", cache="")])
+    """The command names family, case, yardstick and implementation, cache, data and seed, and quotes for a shell."""
+    own, odd = rate([row(seed=3, data="zeros"), row("cublas", case="a b", cache="")])
     assert own.repro == (
         "gemmgate run --family dense_splitk --case m32-n32-k32768-bf16 "
-        "--impl cublas,triton_split_k --cache cold --seed 3"
+        "--impl cublas,triton_split_k --cache cold --data zeros --seed 3"
     )
-    assert odd.repro == "gemmgate run --family dense_splitk --case 'a b' --impl cublas --seed 0"
+    assert odd.repro == "gemmgate run --family dense_splitk --case 'a b' --impl cublas --data normal --seed 0"
 
 
 def test_change_of_a_tenth_is_seen() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from gemmgate.suite import catalog, loop
 from gemmgate.suite.records import Limits, Row
-from gemmgate.suite.workers import Worker
+from gemmgate.suite.workers import Worker, WorkerLost
 
 SUITES = (Path(__file__).parent / "suites",)
 
@@ -70,6 +70,7 @@ EXPECTED = {
     "runs_out_of_memory": ("out_of_memory", "host_memory"),
     "crashes": ("error", "sigsegv"),
     "exits": ("error", "died"),
+    "leaves_children": ("error", "died"),
     "hangs": ("timeout", "deadline"),
     "hangs_when_timed": ("timeout", "deadline"),
 }
@@ -168,6 +169,35 @@ def test_a_case_is_not_measured_badly_for_lack_of_time(monkeypatch):
     running, rows = _measure_on_a_fake_clock(monkeypatch, 5.0, sampling_s=0.5)
     assert rows == []
     assert len(running.skipped) == 3
+
+
+def test_a_worker_lost_between_cases_is_replaced(monkeypatch):
+    """A worker that ends after the rows of its case were handed on costs no row, and the next case has a fresh one."""
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(loop.time, "monotonic", lambda: clock.now)
+
+    class Mortal(FakeWorker):
+        def ask(self, op, deadline_s, **fields):
+            if op == "drop":
+                raise WorkerLost("error", "sigkill", "the worker ended with signal SIGKILL", {})
+            return super().ask(op, deadline_s, **fields)
+
+        def kill(self): ...
+
+    rows, started = [], []
+    plan = loop.Plan(_select("n*", ["plain", "twin"]), ("hot",))
+    running = loop.Loop(
+        plan,
+        Mortal(clock),
+        Limits(),
+        restart=lambda: started.append(Mortal(clock)) or started[-1],
+        sink=rows.append,
+        progress=Quiet(),
+        begun=99.0,
+    )
+    running.run()
+    assert [row.status for row in rows] == ["ok"] * 6
+    assert len(started) == 3
 
 
 def test_what_is_missing_is_a_whole_case():

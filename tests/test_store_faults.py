@@ -140,8 +140,8 @@ def test_an_exception_keeps_what_was_measured(store: Store) -> None:
 
 
 def test_a_run_that_measured_nothing_is_not_stored(store: Store) -> None:
-    """Finishing without a row is an error of exit code 3, and leaves nothing behind."""
-    with store.begin(make_run()) as journal, pytest.raises(CannotMeasureError, match="measured nothing") as caught:
+    """Finishing without a row is an error of exit code 3 that says what to do, and leaves nothing behind."""
+    with store.begin(make_run()) as journal, pytest.raises(CannotMeasureError, match="more --seconds") as caught:
         journal.finish()
     assert caught.value.exit_code == 3
     assert store.runs() == []

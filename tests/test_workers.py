@@ -91,6 +91,22 @@ def test_a_worker_that_ends_by_itself_is_noticed(worker):
         worker.ask("prepare", LONG_S, implementation="exits", **PREPARE)
 
 
+def test_a_worker_killed_while_idle_is_an_error_with_a_sentence(worker):
+    """Where no row can bear the loss, the command line has a sentence and exit code 3 for it, not a traceback."""
+    os.kill(worker.pid, signal.SIGKILL)
+    with pytest.raises(CannotMeasureError, match="SIGKILL"):
+        worker.ask("limits", LONG_S)
+
+
+def test_children_of_a_worker_end_with_it(worker):
+    """A worker that ends is noticed though a copy of it lives on, and what it had started ends too."""
+    with pytest.raises(WorkerLost, match="exit code 3") as lost:
+        worker.ask("prepare", LONG_S, implementation="leaves_children", **PREPARE)
+    children = [int(pid) for pid in str(lost.value).rpartition("children: ")[2].split()]
+    assert len(children) == 2
+    assert all(map(_gone, children))
+
+
 @pytest.mark.parametrize("device", ["cuda", "cuda:99"])
 def test_a_device_that_is_not_there_is_a_usage_error(device, monkeypatch):
     """A GPU asked for where there is none is refused in a sentence that says what to use."""
@@ -156,8 +172,8 @@ def test_no_worker_outlives_a_parent_that_is_killed(how):
     )
     pid = int(parent.stdout.readline())
     time.sleep(0.5)
-    assert psutil.pid_exists(pid)
+    family = [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
-    assert _gone(pid)
+    assert all(map(_gone, family))

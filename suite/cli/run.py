@@ -48,10 +48,12 @@ def command(
     device: options.Device = "auto",
     seconds: Annotated[
         float | None,
-        typer.Option(min=1.0, help="Time for the whole run, divided over its cases and filled with longer samples."),
+        typer.Option(
+            min=1.0, max=1e6, help="Time for the whole run, divided over its cases and filled with longer samples."
+        ),
     ] = None,
     cache: Annotated[str, typer.Option(help="Cache states, of: cold, hot. Default: both on a GPU, hot on a CPU.")] = "",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the inputs.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the inputs.")] = 0,
     data: Annotated[str, typer.Option(help=f"Distribution of the inputs, of: {', '.join(DATA)}.")] = "normal",
     commit: Annotated[str, typer.Option(help="Commit to file the run under, where git cannot tell.")] = "",
     resume: Annotated[str, typer.Option(metavar="RUN", help="Measure what is missing in this run.")] = "",
@@ -69,13 +71,18 @@ def command(
     selection = options.selection(family, case, impl, tag)
     wished = _caches(cache)
     if resume:
-        earlier = store.load(resume).selection
-        _refuse_both(resume, selection, cache)
+        reading = store.read(resume)
+        earlier = reading.run.selection
+        other_inputs = seed not in (0, earlier["seed"]) or data not in ("normal", earlier["data"])
+        _refuse_both(resume, selection, other=bool(cache) or other_inputs)
         selection = catalog.Selection.from_json(earlier)
         wished, seed, data = tuple(earlier["caches"]), earlier["seed"], earlier["data"]
     elif not selection.cases and not selection.tags:
         selection = replace(selection, tags=("quick",))
     choices = known.select(selection)
+    if resume and reading.state == "finished" and not loop.missing(choices, wished, reading.run.rows):
+        _terminal.say(f"nothing is missing in run {reading.run.id}: nothing was measured or stored.")
+        raise typer.Exit(PASS)
     committed = describe_commit(own_overlay(), commit)
     console = Console(stderr=True)
     start = partial(Worker, options.device(device), suites=suites)
@@ -133,17 +140,18 @@ def _measure(
 
 
 def _caches(text: str) -> tuple[str, ...]:
-    caches = tuple(filter(None, text.split(",")))
+    caches = tuple(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
     for cache in caches:
         if cache not in CACHES:
             raise UsageError(f"--cache '{cache}' is none of {', '.join(CACHES)}.")
     return caches
 
 
-def _refuse_both(resume: str, selection: catalog.Selection, cache: str) -> None:
-    if selection != catalog.Selection() or cache:
+def _refuse_both(resume: str, selection: catalog.Selection, *, other: bool) -> None:
+    if selection != catalog.Selection() or other:
         raise UsageError(
-            f"--resume {resume} measures what that run selected: leave out --family, --case, --impl, --tag and --cache."
+            f"--resume {resume} measures what that run selected: leave out --family, --case, --impl, --tag, --cache, "
+            "--seed and --data."
         )
 
 

@@ -18,11 +18,13 @@ import importlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -47,6 +49,16 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=look, daemon=True, name="parent-watch").start()
+
+
+def take_children_along() -> None:
+    """Whatever this process starts ends with it: a shell waits for its end, then ends its process group."""
+    if os.getpgrp() != os.getpid():  # started by hand: the group is not ours
+        return
+    waiting, held = os.pipe()
+    subprocess.Popen(["/bin/sh", "-c", "read _; kill -KILL 0"], stdin=waiting, stdout=subprocess.DEVNULL)
+    os.close(waiting)
+    os.register_at_fork(after_in_child=partial(os.close, held))
 
 
 class Worker:
@@ -195,7 +207,10 @@ def main() -> None:
     """Serves the parent named by the first argument."""
     die_with_parent(int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    take_children_along()
+    channel = os.dup(1)
+    os.register_at_fork(after_in_child=partial(os.close, channel))  # or a child would keep the parent waiting
+    replies = os.fdopen(channel, "w", encoding="utf-8")
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     Worker(replies).serve(sys.stdin)

@@ -109,7 +109,10 @@ class Journal:
         """Writes the Parquet file, removes the journal and closes. If that fails, the journal stays with all rows."""
         if not self._rows:
             self.close()
-            raise CannotMeasureError(f"Run {self.run.id} measured nothing, so nothing was stored.")
+            raise CannotMeasureError(
+                f"Run {self.run.id} measured nothing, so nothing was stored: not one case fitted into its time. "
+                "Give it more --seconds, or fewer implementations with --impl."
+            )
         self._needed = True
         final = self.path.with_suffix(".parquet")
         with explained("write", final, self._go_on()):

@@ -10,6 +10,7 @@ _NAMES = (
     "hangs",
     "hangs_when_timed",
     "exits",
+    "leaves_children",
     "runs_out_of_memory",
     "raises",
     "refuses",

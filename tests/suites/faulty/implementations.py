@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+import subprocess
+import sys
 import time
 
 import torch
@@ -55,6 +57,20 @@ def _hangs_when_timed(inputs):
 
 def _exits(inputs):
     return lambda: os._exit(3)
+
+
+def _leaves_children(inputs):
+    """Starts a program and a copy of itself in the first call, then fails: neither may be waited for, or stay."""
+
+    def call():
+        program = subprocess.Popen(["sleep", "3600"])
+        copy = os.fork()
+        if copy == 0:
+            time.sleep(3600)
+        print(f"children: {program.pid} {copy}", file=sys.stderr, flush=True)
+        os._exit(3)
+
+    return call
 
 
 def _runs_out_of_memory(inputs):
@@ -141,6 +157,7 @@ IMPLEMENTATIONS = {
     "hangs": _make("hangs", _hangs),
     "hangs_when_timed": _make("hangs_when_timed", _hangs_when_timed),
     "exits": _make("exits", _exits),
+    "leaves_children": _make("leaves_children", _leaves_children),
     "runs_out_of_memory": _make("runs_out_of_memory", _runs_out_of_memory),
     "raises": _make("raises", _raises),
     "refuses": _make(
