@@ -63,7 +63,10 @@ def supports(name: str, case: Case, target: Target) -> Refusal | None:
     if missing:
         return "not_in_this_torch", f"Inductor of torch {torch.__version__} has no option {', '.join(missing)}."
     if way is not None and way.only_decompose_k and not inductor_splits(case):
-        return "no_split_offered", f"Inductor of torch {torch.__version__} offers no split of K = {case.dims['k']} here."
+        return (
+            "no_split_offered",
+            f"Inductor of torch {torch.__version__} offers no split of K = {case.dims['k']} here.",
+        )
     return None
 
 
@@ -135,9 +138,7 @@ def _forget_gates() -> None:
 
 
 IMPLEMENTATIONS = {
-    **{
-        name: Implementation(name, "compiler", True, partial(supports, name), partial(prepare, name)) for name in WAYS
-    },
+    **{name: Implementation(name, "compiler", True, partial(supports, name), partial(prepare, name)) for name in WAYS},
     "inductor_best_choice": Implementation(
         "inductor_best_choice",
         "compiler",
