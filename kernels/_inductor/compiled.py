@@ -7,6 +7,7 @@ compiles, and costs the host what Inductor's own wrapper costs.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -50,7 +51,9 @@ def compile_once(
         return compiled[-1]
 
     torch._dynamo.reset()
-    torch.compile(function, backend=backend, fullgraph=True, dynamic=False)(*tensors)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's compiler calls much that torch itself deprecates
+        torch.compile(function, backend=backend, fullgraph=True, dynamic=False)(*tensors)
     (inner,) = compiled
 
     def call(*arguments: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ def splits_to_try(case: Case) -> tuple[int, ...]:
 
 def _from_power_of_two(split: int) -> float:
     exponent = math.log2(split)
-    return abs(exponent - round(exponent))
+    return round(abs(exponent - round(exponent)), 6)
 
 
 def supports(case: Case, target: Target) -> Refusal | None:
