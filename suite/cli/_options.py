@@ -14,6 +14,7 @@ import typer
 
 from gemmgate.suite import catalog
 from gemmgate.suite.catalog import Catalog, Selection
+from gemmgate.suite.cli import _terminal
 from gemmgate.suite.errors import UsageError, unknown
 from gemmgate.suite.store import Store
 
@@ -35,6 +36,15 @@ Results = Annotated[
     ),
 ]
 DEVICES = re.compile(r"auto|cpu|cuda(:\d+)?")
+
+
+class Format(StrEnum):
+    """Formats of a run."""
+
+    TABLE = "table"
+    MARKDOWN = "markdown"
+    CSV = "csv"
+    JSON = "json"
 
 
 class Listing(StrEnum):
@@ -63,8 +73,11 @@ def selection(
 
 
 def families(suite: Sequence[Path] | None) -> Catalog:
-    """All families, those of `--suite` included."""
-    return catalog.find(tuple(suite or ()))
+    """All families, those of `--suite` included; what had to be left out is said."""
+    found = catalog.find(tuple(suite or ()))
+    for problem in found.problems:
+        _terminal.say(problem)
+    return found
 
 
 def device(text: str) -> str:

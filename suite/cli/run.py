@@ -6,7 +6,6 @@ import shlex
 import sys
 import time
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
 from typing import Annotated
 
@@ -16,28 +15,16 @@ from rich.console import Console
 from gemmgate.suite import catalog, loop
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
-from gemmgate.suite.cli._progress import Display
+from gemmgate.suite.cli._measuring import CACHES, measure_limits, run_loop, usual_caches
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.errors import PASS, REGRESSION, CannotMeasureError, UsageError
 from gemmgate.suite.outcomes import utc_now
-from gemmgate.suite.records import Limits, Run, run_id
+from gemmgate.suite.records import Run, run_id
 from gemmgate.suite.report import show
-from gemmgate.suite.store import Journal
 from gemmgate.suite.workers import Worker, own_overlay
 
 ORDER = 20
-CACHES = ("cold", "hot")
 DATA = ("normal", "uniform", "integers", "zeros", "activations")
-LIMITS_DEADLINE_S = 120.0
-
-
-class Format(StrEnum):
-    """Formats of a run."""
-
-    TABLE = "table"
-    MARKDOWN = "markdown"
-    CSV = "csv"
-    JSON = "json"
 
 
 def command(
@@ -55,7 +42,7 @@ def command(
     data: Annotated[str, typer.Option(help=f"Distribution of the inputs, of: {', '.join(DATA)}.")] = "normal",
     commit: Annotated[str, typer.Option(help="Commit to file the run under, where git cannot tell.")] = "",
     resume: Annotated[str, typer.Option(metavar="RUN", help="Measure what is missing in this run.")] = "",
-    format: Annotated[Format, typer.Option(help="How the finished run is shown.")] = Format.TABLE,
+    format: Annotated[options.Format, typer.Option(help="How the finished run is shown.")] = options.Format.TABLE,
     results: options.Results = None,
     suite: options.Suite = None,
 ) -> None:
@@ -81,7 +68,7 @@ def command(
     start = partial(Worker, options.device(device), suites=suites)
     worker = start()
     try:
-        caches = wished or (CACHES if worker.target.is_gpu else ("hot",))
+        caches = wished or usual_caches(worker)
         utc = utc_now()
         now = Run(
             id=run_id(utc, committed.name, dirty=committed.dirty),
@@ -97,35 +84,22 @@ def command(
         with journal:
             choices = loop.missing(choices, caches, journal.rows)
             plan = loop.Plan(choices, caches, seed, data, seconds)
-            skipped = _measure(plan, worker, journal, console, start, begun)
+            limits = measure_limits(worker)
+            journal.update(limits=limits)
+            done = run_loop(plan, worker, limits, restart=start, sink=journal.append, console=console, begun=begun)
+            journal.update(seconds=done.spent.to_json())
             path = journal.finish()
     finally:
         worker.kill()
     finished = store.load(str(path))
     _terminal.put(show(finished, format.value, width=_terminal.width(), color=_terminal.color()))
     _terminal.say(f"stored as {path}")
-    if skipped:
+    if done.skipped:
         _terminal.say(
-            f"{len(skipped)} of {len(choices)} cases found no time within --seconds {seconds:g}; "
+            f"{len(done.skipped)} of {len(choices)} cases found no time within --seconds {seconds:g}; "
             f"go on with `gemmgate run --resume {finished.id}`."
         )
     raise typer.Exit(_exit_code(finished))
-
-
-def _measure(
-    plan: loop.Plan, worker: Worker, journal: Journal, console: Console, start: partial[Worker], begun: float
-) -> list[catalog.Choice]:
-    """Runs the loop into the journal; returns the cases for which there was no time."""
-    reply = worker.ask("limits", LIMITS_DEADLINE_S)
-    if not reply.get("ok"):
-        raise CannotMeasureError(f"This machine's limits could not be measured: {reply['detail']}.")
-    limits = Limits(**reply["limits"])
-    journal.update(limits=limits)
-    with Display(console) as display:
-        running = loop.Loop(plan, worker, limits, restart=start, sink=journal.append, progress=display, begun=begun)
-        running.run()
-    journal.update(seconds=running.spent.to_json())
-    return running.skipped
 
 
 def _caches(text: str) -> tuple[str, ...]:
