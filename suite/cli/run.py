@@ -21,6 +21,7 @@ from gemmgate.suite.errors import PASS, REGRESSION, CannotMeasureError, UsageErr
 from gemmgate.suite.outcomes import utc_now
 from gemmgate.suite.records import Run, run_id
 from gemmgate.suite.report import show
+from gemmgate.suite.shapes import Made
 from gemmgate.suite.workers import Worker, own_overlay
 
 ORDER = 20
@@ -42,11 +43,19 @@ def command(
     data: Annotated[str, typer.Option(help=f"Distribution of the inputs, of: {', '.join(DATA)}.")] = "normal",
     commit: Annotated[str, typer.Option(help="Commit to file the run under, where git cannot tell.")] = "",
     resume: Annotated[str, typer.Option(metavar="RUN", help="Measure what is missing in this run.")] = "",
+    config: options.Config = None,
+    shapes: options.Shapes = None,
+    tokens: options.Tokens = "",
+    dtype: options.Dtype = "",
     format: Annotated[options.Format, typer.Option(help="How the finished run is shown.")] = options.Format.TABLE,
     results: options.Results = None,
     suite: options.Suite = None,
 ) -> None:
-    """Check, measure, store and show. Without --case and --tag: the cases tagged quick."""
+    """Check, measure, store and show. Without --case and --tag: the cases tagged quick.
+
+    With --config or --shapes, the products of a model or of a file instead, each as one call and summed up as
+    often as it is called.
+    """
     begun = time.monotonic()
     if data not in DATA:
         raise UsageError(f"--data '{data}' is none of {', '.join(DATA)}.")
@@ -54,15 +63,17 @@ def command(
     known = options.families(suites)
     store = options.store(results)
     selection = options.selection(family, case, impl, tag)
+    made = options.made(known, family, config, shapes, tokens, dtype)
     wished = _caches(cache)
     if resume:
         earlier = store.load(resume).selection
-        _refuse_both(resume, selection, cache)
+        _refuse_both(resume, selection, made, cache)
         selection = catalog.Selection.from_json(earlier)
+        made = Made.from_json(earlier["made"]) if "made" in earlier else None
         wished, seed, data = tuple(earlier["caches"]), earlier["seed"], earlier["data"]
-    elif not selection.cases and not selection.tags:
+    elif made is None and not selection.cases and not selection.tags:
         selection = replace(selection, tags=("quick",))
-    choices = known.select(selection)
+    choices = (known.with_cases(made.cases) if made else known).select(selection)
     committed = describe_commit(own_overlay(), commit)
     console = Console(stderr=True)
     start = partial(Worker, options.device(device), suites=suites)
@@ -77,7 +88,13 @@ def command(
             dirty=committed.dirty,
             machine=worker.machine,
             stack=worker.stack,
-            selection={**selection.to_json(), "caches": list(caches), "seed": seed, "data": data},
+            selection={
+                **selection.to_json(),
+                **({"made": made.to_json()} if made else {}),
+                "caches": list(caches),
+                "seed": seed,
+                "data": data,
+            },
             command=shlex.join(["gemmgate", *sys.argv[1:]]),
         )
         journal = store.resume(resume, now) if resume else store.begin(now)
@@ -110,10 +127,11 @@ def _caches(text: str) -> tuple[str, ...]:
     return caches
 
 
-def _refuse_both(resume: str, selection: catalog.Selection, cache: str) -> None:
-    if selection != catalog.Selection() or cache:
+def _refuse_both(resume: str, selection: catalog.Selection, made: Made | None, cache: str) -> None:
+    if selection != catalog.Selection() or made or cache:
         raise UsageError(
-            f"--resume {resume} measures what that run selected: leave out --family, --case, --impl, --tag and --cache."
+            f"--resume {resume} measures what that run selected: leave out --family, --case, --impl, --tag, --cache, "
+            "--config and --shapes."
         )
 
 
