@@ -184,7 +184,9 @@ class Family:
     output dtype, which it measures on the reference. `yardsticks` are ordered: the first that is
     supported and ok on a case is the one that ratios are quoted against. `twin(case)` is a small
     case of the same kind, for the interpreter. `output_dtype(case)` is the case's dtype unless the
-    family says otherwise.
+    family says otherwise. `make_case` makes cases that no catalog lists, of somebody's own shapes:
+    `make_case(dims, dtype, precision, tags, origin)`, where `dims` are those of a product
+    C[m, n] = A[m, k] @ B[k, n]; it raises ValueError, with a sentence, for what the family does not compute.
     """
 
     name: str
@@ -200,6 +202,7 @@ class Family:
     twin: Callable[[Case], Case] | None = None
     output_dtype: Callable[[Case], str] = _case_dtype
     about: str = ""
+    make_case: Callable[[Mapping[str, int], str, str, tuple[str, ...], str], Case] | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -224,3 +227,14 @@ class Family:
                 f"Family '{self.name}' has two {noun}s of one name: {', '.join(twice)}. "
                 f"Known: {', '.join(sorted(set(names)))}."
             )
+
+
+@dataclass(frozen=True)
+class Extension:
+    """Implementations of a family that live in another package, which defines `EXTENSION` instead of `FAMILY`.
+
+    `where` of an entry is a place inside that other package.
+    """
+
+    family: str
+    implementations: tuple[Entry, ...]

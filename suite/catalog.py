@@ -2,7 +2,7 @@
 
 Families are the packages in `gemmgate.kernels`, the entry points of group `gemmgate.families`
 (each names a package), and the packages in folders given by `--suite`. The harness does not know
-which are its own.
+which are its own. A package outside may also extend a family by implementations of its own.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import hashlib
 import importlib
 import importlib.util
 import pkgutil
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from gemmgate.suite.cases import Case, Entry, Family
+from gemmgate.suite.cases import DTYPES, Case, Entry, Extension, Family
 from gemmgate.suite.errors import UsageError, unknown
 
 ENTRY_POINT_GROUP = "gemmgate.families"
@@ -53,25 +55,39 @@ class Selection:
 
 @dataclass(frozen=True)
 class Catalog:
-    """Families by name, with the package each came from."""
+    """Families by name, with the package each came from.
+
+    `extensions` maps (family, implementation) to another package where an extension brought it. `problems` are
+    sentences about installed packages that had to be left out.
+    """
 
     families: Mapping[str, Family] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
+    extensions: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
 
     def family(self, name: str) -> Family:
         if name not in self.families:
             raise unknown("family", name, self.families)
         return self.families[name]
 
-    def load(self, family: str, where: str) -> Any:
-        """The object that `module:attribute` means inside a family's package. Only workers call this."""
+    def with_cases(self, cases: Sequence[Case]) -> Catalog:
+        """The same families with these cases instead of their own; those without any are left out."""
+        families = {
+            name: replace(family, cases=tuple(case for case in cases if case.family == name))
+            for name, family in self.families.items()
+        }
+        return replace(self, families={name: family for name, family in families.items() if family.cases})
+
+    def load(self, family: str, where: str, package: str = "") -> Any:
+        """What `module:attribute` means inside a package, by default the family's. Only workers call this."""
         module, _, attribute = where.partition(":")
-        return getattr(importlib.import_module(f"{self.packages[family]}.{module}"), attribute)
+        return getattr(importlib.import_module(f"{package or self.packages[family]}.{module}"), attribute)
 
     def implementation(self, family: str, name: str) -> Any:
         """The `Implementation` of that name. Imports what it needs, torch included."""
         entry = _entry(self.family(family), name)
-        loaded = self.load(family, entry.where)
+        loaded = self.load(family, entry.where, self.extensions.get((family, name), ""))
         found = loaded[name] if isinstance(loaded, Mapping) else loaded
         if found.name != name:
             raise UsageError(
@@ -83,11 +99,15 @@ class Catalog:
         """Case by case, in the order of the families' definitions.
 
         Each name that matches nothing is an error listing what exists, and so is an empty product.
+        A case that no family lists may be asked for by its full name, where the family can make it.
         Yardsticks are always measured beside the implementations asked for; what is only offered on
         request is left out where no implementation is asked for.
         """
         families = _matching("family", selection.families, list(self.families))
         cases = [case for name in families for case in self.families[name].cases]
+        listed = {case.name for case in cases}
+        asked = [name for name in dict.fromkeys(selection.cases) if name not in listed]
+        cases += [case for name in families for text in asked if (case := case_named(self.families[name], text))]
         tags = {tag for case in cases for tag in case.tags}
         for tag in selection.tags:
             if tag not in tags:
@@ -122,25 +142,99 @@ def offered(family: Family, case: Case) -> tuple[str, ...]:
     return tuple(entry.name for entry in family.implementations if entry.applies(case))
 
 
+def case_named(family: Family, name: str) -> Case | None:
+    """The case that a name such as `m1-n4096-k4096-bf16` spells, where the family makes cases that are called so."""
+    dims: dict[str, int] = {}
+    dtype, precision = "", ""
+    for word in name.split("-"):
+        if word in DTYPES or word == "tf32":
+            dtype = "fp32" if word == "tf32" else word
+            precision = {"tf32": "tf32", "fp32": "ieee"}.get(word, "acc32")
+        elif found := re.fullmatch(r"([a-z]+)([1-9]\d*)", word):
+            dims[found[1]] = int(found[2])
+    if family.make_case is None or not dtype:
+        return None
+    try:
+        made = family.make_case(dims, dtype, precision, (), "asked for by its name")
+    except ValueError:
+        return None
+    return made if made.name == name else None
+
+
 def find(suites: Sequence[Path] = ()) -> Catalog:
-    """All families of this checkout or installation, of installed packages, and of `suites`."""
-    packages = [f"gemmgate.kernels.{name}" for name in _subpackages("gemmgate.kernels")]
-    packages += [point.value for point in entry_points(group=ENTRY_POINT_GROUP)]
-    packages += [package for folder in suites for package in _outside(folder)]
-    families: dict[str, Family] = {}
-    origins: dict[str, str] = {}
-    for package in packages:
-        family = getattr(importlib.import_module(package), "FAMILY", None)
-        if not isinstance(family, Family):
-            raise UsageError(f"Package '{package}' defines no FAMILY: see CONTRIBUTING.md, 'A family'.")
-        if family.name in families:
-            raise UsageError(
-                f"Two packages define family '{family.name}': {origins[family.name]} and {package}. "
-                f"Rename one. Known: {', '.join(sorted(families))}."
-            )
-        families[family.name] = family
-        origins[family.name] = package
-    return Catalog(families, origins)
+    """All families of this checkout or installation, of installed packages, and of `suites`, with their extensions.
+
+    An installed package that cannot be used is left out and named among `problems`; one of `suites` is an error.
+    """
+    installed = {point.module: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    named = [f"gemmgate.kernels.{name}" for name in _subpackages("gemmgate.kernels")]
+    named += [*installed, *(package for folder in suites for package in _outside(folder))]
+    found = Catalog()
+    extending = []
+    problems = []
+    for package in named:
+        try:
+            module = _imported(package)
+            if isinstance(getattr(module, "EXTENSION", None), Extension):
+                extending.append((package, module.EXTENSION))
+            else:
+                found = _with_family(found, package, module.FAMILY)
+        except UsageError as error:
+            problems.append(_left_out(installed, package, error))
+    for package, extension in extending:
+        try:
+            found = _with_extension(found, package, extension)
+        except UsageError as error:
+            problems.append(_left_out(installed, package, error))
+    return replace(found, problems=tuple(problems))
+
+
+def _left_out(installed: Mapping[str, EntryPoint], package: str, error: UsageError) -> str:
+    """What is wrong with an installed package, which must not keep others from working; any other is an error."""
+    if package not in installed:
+        raise error
+    point = installed[package]
+    whose = f" of distribution '{point.dist.name}'" if point.dist else ""
+    return f"entry point '{point.name}'{whose} is left out: {error}"
+
+
+def _imported(package: str) -> ModuleType:
+    try:
+        module = importlib.import_module(package)
+    except Exception as error:
+        raise UsageError(f"Package '{package}' cannot be imported: {type(error).__name__}: {error}.") from error
+    if not (
+        isinstance(getattr(module, "FAMILY", None), Family) or isinstance(getattr(module, "EXTENSION", None), Extension)
+    ):
+        raise UsageError(f"Package '{package}' defines no FAMILY and no EXTENSION: see CONTRIBUTING.md, 'A family'.")
+    return module
+
+
+def _with_family(found: Catalog, package: str, family: Family) -> Catalog:
+    if family.name in found.families:
+        raise UsageError(
+            f"Two packages define family '{family.name}': {found.packages[family.name]} and {package}. "
+            f"Rename one. Known: {', '.join(sorted(found.families))}."
+        )
+    return replace(
+        found,
+        families={**found.families, family.name: family},
+        packages={**found.packages, family.name: package},
+    )
+
+
+def _with_extension(found: Catalog, package: str, extension: Extension) -> Catalog:
+    family = found.family(extension.family)
+    try:
+        longer = replace(family, implementations=family.implementations + extension.implementations)
+    except ValueError as error:
+        raise UsageError(f"Package '{package}' cannot extend family '{family.name}': {error}") from error
+    brought = {(family.name, entry.name): package for entry in extension.implementations}
+    return replace(
+        found,
+        families={**found.families, family.name: longer},
+        extensions={**found.extensions, **brought},
+    )
 
 
 def tree_hash(folder: Path) -> str:

@@ -44,5 +44,6 @@ FAMILY = Family(
     reference="reference:reference",
     error_bound=error_bound,
     twin=cases.twin,
+    make_case=cases.make_case,
     about="C = A @ B with K long and C small: too few output tiles to fill a GPU unless K is split.",
 )

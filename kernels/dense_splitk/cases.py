@@ -7,7 +7,7 @@ drawn ones in two.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from gemmgate.suite.cases import Case
@@ -142,6 +142,18 @@ def case_of(
     """A case of this family, of the catalog or not."""
     name = case_name(m, n, k, dtype, precision)
     return Case(FAMILY, name, {"m": m, "n": n, "k": k}, dtype, precision, tags=tags, origin=origin)
+
+
+def make_case(
+    dims: Mapping[str, int], dtype: str, precision: str, tags: tuple[str, ...] = (), origin: str = ""
+) -> Case:
+    """As `case_of`, with dimensions by name. Raises ValueError for what is no product of this family."""
+    if set(dims) != {"m", "n", "k"} or min(dims.values()) < 1:
+        raise ValueError(f"{FAMILY} has the dimensions m, n and k, each at least 1; not {dict(dims)}.")
+    if (dtype, precision) not in FORMATS:
+        known = ", ".join(" ".join(words) for words in FORMATS)
+        raise ValueError(f"{FAMILY} computes in {known}; not in {dtype} {precision}.")
+    return case_of(dims["m"], dims["n"], dims["k"], dtype, precision, tags, origin or "given by the caller")
 
 
 def _catalog() -> Iterator[Case]:

@@ -14,7 +14,11 @@ import typer
 
 from gemmgate.suite import catalog
 from gemmgate.suite.catalog import Catalog, Selection
+from gemmgate.suite.cli import _terminal
 from gemmgate.suite.errors import UsageError, unknown
+from gemmgate.suite.models import read_model
+from gemmgate.suite.shapefiles import read_shapes
+from gemmgate.suite.shapes import Made, dtype_word, make_cases
 from gemmgate.suite.store import Store
 
 Family = Annotated[list[str] | None, typer.Option("--family", metavar="GLOB,...", help="Families; may be repeated.")]
@@ -34,7 +38,27 @@ Results = Annotated[
         help="Where runs are stored: by default the checkout's results/, else ./results.",
     ),
 ]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="A Hugging Face config.json: the products of that model's pass."),
+]
+Shapes = Annotated[
+    Path | None, typer.Option("--shapes", metavar="FILE", help="A CSV file with m, n, k and perhaps dtype, count.")
+]
+Tokens = Annotated[
+    str, typer.Option("--tokens", metavar="N,...", help="With --config: tokens in a pass. Default: 1,16,128.")
+]
+Dtype = Annotated[str, typer.Option("--dtype", help="With --shapes: of shapes that name none. Default: bf16.")]
 DEVICES = re.compile(r"auto|cpu|cuda(:\d+)?")
+
+
+class Format(StrEnum):
+    """Formats of a run."""
+
+    TABLE = "table"
+    MARKDOWN = "markdown"
+    CSV = "csv"
+    JSON = "json"
 
 
 class Listing(StrEnum):
@@ -63,8 +87,49 @@ def selection(
 
 
 def families(suite: Sequence[Path] | None) -> Catalog:
-    """All families, those of `--suite` included."""
-    return catalog.find(tuple(suite or ()))
+    """All families, those of `--suite` included; what had to be left out is said."""
+    found = catalog.find(tuple(suite or ()))
+    for problem in found.problems:
+        _terminal.say(problem)
+    return found
+
+
+def made(
+    known: Catalog,
+    family: Sequence[str] | None,
+    config: Path | None,
+    shapes: Path | None,
+    tokens: str,
+    dtype: str,
+) -> Made | None:
+    """The cases of `--config` and `--shapes`, None where neither is given; what is left out of them is said."""
+    for option, given, needed in (("--tokens", tokens, config), ("--dtype", dtype, shapes)):
+        if given and needed is None:
+            raise UsageError(f"{option} means nothing without {'--config' if option == '--tokens' else '--shapes'}.")
+    if config is None and shapes is None:
+        return None
+    found = read_shapes(shapes) if shapes else []
+    notes: list[str] = []
+    if config is not None:
+        products, notes = read_model(config, _whole_numbers("--tokens", tokens or "1,16,128"))
+        found += products
+    into = globs("--family", family)
+    if len(into) > 1:
+        raise UsageError("With --config or --shapes, --family names the one family that the products are measured as.")
+    try:
+        cases = make_cases(found, known, "".join(into), dtype_word(dtype or "bf16"))
+    except ValueError as error:
+        raise UsageError(f"--dtype: {error}.") from error
+    for note in (*notes, *cases.notes):
+        _terminal.say(note)
+    return cases
+
+
+def _whole_numbers(option: str, text: str) -> list[int]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(re.fullmatch(r"[1-9]\d*", word) for word in words):
+        raise UsageError(f"{option} '{text}' should be whole numbers above 0, such as 1,16,128.")
+    return [int(word) for word in dict.fromkeys(words)]
 
 
 def device(text: str) -> str:

@@ -27,10 +27,17 @@ def command(
     tag: options.Tag = None,
     device: options.Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object a case, with every refusal.")] = False,
+    config: options.Config = None,
+    shapes: options.Shapes = None,
+    tokens: options.Tokens = "",
+    dtype: options.Dtype = "",
     suite: options.Suite = None,
 ) -> None:
     """List cases and implementations, with the reason where one is not supported here."""
-    choices = options.families(suite).select(options.selection(family, case, impl or ["*"], tag))
+    known = options.families(suite)
+    made = options.made(known, family, config, shapes, tokens, dtype)
+    known = known.with_cases(made.cases) if made else known
+    choices = known.select(options.selection(family, case, impl or ["*"], tag))
     worker, why = _worker(options.device(device), suite or [])
     refusals = _refusals(worker, choices)
     if as_json:

@@ -6,7 +6,6 @@ import shlex
 import sys
 import time
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
 from typing import Annotated
 
@@ -16,28 +15,17 @@ from rich.console import Console
 from gemmgate.suite import catalog, loop
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
-from gemmgate.suite.cli._progress import Display
+from gemmgate.suite.cli._measuring import CACHES, measure_limits, run_loop, usual_caches
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.errors import PASS, REGRESSION, CannotMeasureError, UsageError
 from gemmgate.suite.outcomes import utc_now
-from gemmgate.suite.records import Limits, Run, run_id
+from gemmgate.suite.records import Run, run_id
 from gemmgate.suite.report import show
-from gemmgate.suite.store import Journal
+from gemmgate.suite.shapes import Made
 from gemmgate.suite.workers import Worker, own_overlay
 
 ORDER = 20
-CACHES = ("cold", "hot")
 DATA = ("normal", "uniform", "integers", "zeros", "activations")
-LIMITS_DEADLINE_S = 120.0
-
-
-class Format(StrEnum):
-    """Formats of a run."""
-
-    TABLE = "table"
-    MARKDOWN = "markdown"
-    CSV = "csv"
-    JSON = "json"
 
 
 def command(
@@ -57,11 +45,19 @@ def command(
     data: Annotated[str, typer.Option(help=f"Distribution of the inputs, of: {', '.join(DATA)}.")] = "normal",
     commit: Annotated[str, typer.Option(help="Commit to file the run under, where git cannot tell.")] = "",
     resume: Annotated[str, typer.Option(metavar="RUN", help="Measure what is missing in this run.")] = "",
-    format: Annotated[Format, typer.Option(help="How the finished run is shown.")] = Format.TABLE,
+    config: options.Config = None,
+    shapes: options.Shapes = None,
+    tokens: options.Tokens = "",
+    dtype: options.Dtype = "",
+    format: Annotated[options.Format, typer.Option(help="How the finished run is shown.")] = options.Format.TABLE,
     results: options.Results = None,
     suite: options.Suite = None,
 ) -> None:
-    """Check, measure, store and show. Without --case and --tag: the cases tagged quick."""
+    """Check, measure, store and show. Without --case and --tag: the cases tagged quick.
+
+    With --config or --shapes, the products of a model or of a file instead, each as one call and summed up as
+    often as it is called.
+    """
     begun = time.monotonic()
     if data not in DATA:
         raise UsageError(f"--data '{data}' is none of {', '.join(DATA)}.")
@@ -69,17 +65,19 @@ def command(
     known = options.families(suites)
     store = options.store(results)
     selection = options.selection(family, case, impl, tag)
+    made = options.made(known, family, config, shapes, tokens, dtype)
     wished = _caches(cache)
     if resume:
         reading = store.read(resume)
         earlier = reading.run.selection
         other_inputs = seed not in (0, earlier["seed"]) or data not in ("normal", earlier["data"])
-        _refuse_both(resume, selection, other=bool(cache) or other_inputs)
+        _refuse_both(resume, selection, other=bool(cache or made) or other_inputs)
         selection = catalog.Selection.from_json(earlier)
+        made = Made.from_json(earlier["made"]) if "made" in earlier else None
         wished, seed, data = tuple(earlier["caches"]), earlier["seed"], earlier["data"]
-    elif not selection.cases and not selection.tags:
+    elif made is None and not selection.cases and not selection.tags:
         selection = replace(selection, tags=("quick",))
-    choices = known.select(selection)
+    choices = (known.with_cases(made.cases) if made else known).select(selection)
     if resume and reading.state == "finished" and not loop.missing(choices, wished, reading.run.rows):
         _terminal.say(f"nothing is missing in run {reading.run.id}: nothing was measured or stored.")
         raise typer.Exit(PASS)
@@ -88,7 +86,7 @@ def command(
     start = partial(Worker, options.device(device), suites=suites)
     worker = start()
     try:
-        caches = wished or (CACHES if worker.target.is_gpu else ("hot",))
+        caches = wished or usual_caches(worker)
         utc = utc_now()
         now = Run(
             id=run_id(utc, committed.name, dirty=committed.dirty),
@@ -97,15 +95,24 @@ def command(
             dirty=committed.dirty,
             machine=worker.machine,
             stack=worker.stack,
-            selection={**selection.to_json(), "caches": list(caches), "seed": seed, "data": data},
+            selection={
+                **selection.to_json(),
+                **({"made": made.to_json()} if made else {}),
+                "caches": list(caches),
+                "seed": seed,
+                "data": data,
+            },
             command=shlex.join(["gemmgate", *sys.argv[1:]]),
         )
         journal = store.resume(resume, now) if resume else store.begin(now)
         with journal:
             choices = loop.missing(choices, caches, journal.rows)
             plan = loop.Plan(choices, caches, seed, data, seconds)
-            skipped = _measure(plan, worker, journal, console, start, begun)
-            if len(skipped) == len(choices) and not journal.rows:
+            limits = measure_limits(worker)
+            journal.update(limits=limits)
+            done = run_loop(plan, worker, limits, restart=start, sink=journal.append, console=console, begun=begun)
+            journal.update(seconds=done.spent.to_json())
+            if len(done.skipped) == len(choices) and not journal.rows:
                 raise CannotMeasureError(
                     f"Not one of {len(choices)} cases found time within --seconds {seconds:g}: give more time."
                 )
@@ -115,28 +122,12 @@ def command(
     finished = store.load(str(path))
     _terminal.put(show(finished, format.value, width=_terminal.width(), color=_terminal.color()))
     _terminal.say(f"stored as {path}")
-    if skipped:
+    if done.skipped:
         _terminal.say(
-            f"{len(skipped)} of {len(choices)} cases found no time within --seconds {seconds:g}; "
+            f"{len(done.skipped)} of {len(choices)} cases found no time within --seconds {seconds:g}; "
             f"go on with `gemmgate run --resume {finished.id}`."
         )
     raise typer.Exit(_exit_code(finished))
-
-
-def _measure(
-    plan: loop.Plan, worker: Worker, journal: Journal, console: Console, start: partial[Worker], begun: float
-) -> list[catalog.Choice]:
-    """Runs the loop into the journal; returns the cases for which there was no time."""
-    reply = worker.ask("limits", LIMITS_DEADLINE_S)
-    if not reply.get("ok"):
-        raise CannotMeasureError(f"This machine's limits could not be measured: {reply['detail']}.")
-    limits = Limits(**reply["limits"])
-    journal.update(limits=limits)
-    with Display(console) as display:
-        running = loop.Loop(plan, worker, limits, restart=start, sink=journal.append, progress=display, begun=begun)
-        running.run()
-    journal.update(seconds=running.spent.to_json())
-    return running.skipped
 
 
 def _caches(text: str) -> tuple[str, ...]:
@@ -151,7 +142,7 @@ def _refuse_both(resume: str, selection: catalog.Selection, *, other: bool) -> N
     if selection != catalog.Selection() or other:
         raise UsageError(
             f"--resume {resume} measures what that run selected: leave out --family, --case, --impl, --tag, --cache, "
-            "--seed and --data."
+            "--config, --shapes, --seed and --data."
         )
 
 

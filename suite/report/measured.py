@@ -12,6 +12,7 @@ from gemmgate.suite.report import units
 from gemmgate.suite.report.layout import Block, Cell, Column, Notes, Table, cells
 from gemmgate.suite.report.means import means
 from gemmgate.suite.report.times import cache_states, group, legend, times
+from gemmgate.suite.report.totals import totals
 
 
 def blocks(run: Run) -> list[Block]:
@@ -61,6 +62,7 @@ def _family(family: str, rated: Sequence[Rated], run: Run) -> list[Block]:
     found += _failures(rated)
     if shown:
         found += means(timed, caches, cases)
+        found += totals(family, timed, run.selection, caches)
     return found
 
 

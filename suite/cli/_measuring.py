@@ -1,0 +1,46 @@
+"""What `run` and `try` share: the machine's limits, the loop under a progress display, the usual cache states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.console import Console
+
+from gemmgate.suite.cli._progress import Display
+from gemmgate.suite.errors import CannotMeasureError
+from gemmgate.suite.loop import Loop, Plan
+from gemmgate.suite.records import Limits, Row
+from gemmgate.suite.workers import Worker
+
+CACHES = ("cold", "hot")
+LIMITS_DEADLINE_S = 120.0
+
+
+def usual_caches(worker: Worker) -> tuple[str, ...]:
+    """Both states on a GPU; a CPU's last-level cache is too large for a ring."""
+    return CACHES if worker.target.is_gpu else ("hot",)
+
+
+def measure_limits(worker: Worker) -> Limits:
+    """Asks the worker; raises `CannotMeasureError` where it cannot say."""
+    reply = worker.ask("limits", LIMITS_DEADLINE_S)
+    if not reply.get("ok"):
+        raise CannotMeasureError(f"This machine's limits could not be measured: {reply['detail']}.")
+    return Limits(**reply["limits"])
+
+
+def run_loop(
+    plan: Plan,
+    worker: Worker,
+    limits: Limits,
+    *,
+    restart: Callable[[], Worker],
+    sink: Callable[[Row], object],
+    console: Console,
+    begun: float,
+) -> Loop:
+    """Runs the plan to its end; the loop says what was spent and skipped."""
+    with Display(console) as display:
+        running = Loop(plan, worker, limits, restart=restart, sink=sink, progress=display, begun=begun)
+        running.run()
+    return running

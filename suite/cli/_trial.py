@@ -1,0 +1,148 @@
+"""The steps of `gemmgate try`: which cases, checks before anything is timed, then the measurement."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from gemmgate.suite import loop
+from gemmgate.suite.catalog import Catalog, Choice, Selection, offered
+from gemmgate.suite.cli import _terminal
+from gemmgate.suite.cli._measuring import measure_limits, run_loop, usual_caches
+from gemmgate.suite.commits import describe_commit
+from gemmgate.suite.errors import CannotMeasureError, UsageError
+from gemmgate.suite.outcomes import utc_now
+from gemmgate.suite.records import Row, Run, run_id
+from gemmgate.suite.report import units
+from gemmgate.suite.store import Store
+from gemmgate.suite.workers import START_DEADLINE_S, Worker, WorkerLost, own_overlay
+
+HANDFUL = 6
+"""Cases that are tried where none are asked for."""
+
+
+class Trial:
+    """One function under trial, with the worker that runs it."""
+
+    def __init__(self, name: str, against: str, start: Callable[[], Worker], deadline_s: float) -> None:
+        self.name = name
+        self.against = against
+        self.start = start
+        self.deadline_s = deadline_s
+        self.worker = start()
+
+    def narrow(self, choices: Sequence[Choice], *, handful: bool) -> list[Choice]:
+        """Those that `against` takes here, or a handful of them. Runs the file for the first time."""
+        pairs = [[choice.case.to_json(), [self.name, self.against]] for choice in choices]
+        try:
+            reply = self.worker.ask("supports", max(self.deadline_s, START_DEADLINE_S), pairs=pairs)
+        except WorkerLost as lost:
+            raise UsageError(f"The file could not be imported: {lost}.") from lost
+        if not reply.get("ok"):
+            raise UsageError(reply["detail"])
+        refusals = [refusals[1] for refusals in reply["refusals"]]
+        taken = [choice for choice, refusal in zip(choices, refusals, strict=True) if refusal is None]
+        if not taken:
+            raise CannotMeasureError(f"{self.against} takes none of these cases here: {refusals[0][1]}")
+        if handful:
+            return _handful(taken)
+        if len(taken) < len(choices):
+            left = units.counted(len(choices) - len(taken), "case")
+            _terminal.say(f"{left} left out, which {self.against} refuses here.")
+        return taken
+
+    def check(self, choices: Sequence[Choice]) -> list[dict[str, Any]]:
+        """What the family's checks say, case by case, before anything is timed; ends early where the worker is lost."""
+        _terminal.say(f"checking {self.name} on {units.counted(len(choices), 'case')}.")
+        outcomes = []
+        for choice in choices:
+            try:
+                outcome = self._check(choice)
+            except WorkerLost as lost:
+                outcome = {"status": lost.status, "reason": lost.reason, "detail": str(lost), "fatal": True}
+            if outcome.get("reason") == "UsageError":
+                raise UsageError(outcome["detail"])
+            outcomes.append(outcome)
+            if outcome.get("fatal"):
+                break
+        else:
+            self.worker.ask("drop", self.deadline_s)
+        return outcomes
+
+    def _check(self, choice: Choice) -> dict[str, Any]:
+        fields = {"case": choice.case.to_json(), "seed": 0, "data": "normal", "caches": ["hot"]}
+        outcome = self.worker.ask("prepare", self.deadline_s, implementation=self.name, **fields)
+        return self.worker.ask("check", self.deadline_s, implementation=self.name) if outcome.get("ok") else outcome
+
+    def measure(
+        self, choices: Sequence[Choice], seconds: float, results: Path | None, selection: dict[str, Any]
+    ) -> Run:
+        """The run, kept in memory unless `results` says where to store it."""
+        caches = usual_caches(self.worker)
+        commit = describe_commit(own_overlay())
+        utc = utc_now()
+        run = Run(
+            id=run_id(utc, commit.name, dirty=commit.dirty),
+            utc=utc,
+            commit=commit.name,
+            dirty=commit.dirty,
+            machine=self.worker.machine,
+            stack=self.worker.stack,
+            limits=measure_limits(self.worker),
+            selection={**selection, "caches": list(caches)},
+            command=shlex.join(["gemmgate", *sys.argv[1:]]),
+        )
+        rows: list[Row] = []
+        with ExitStack() as stack:
+            journal = stack.enter_context(Store(results).begin(run)) if results else None
+            done = run_loop(
+                loop.Plan(choices, caches, seconds=seconds),
+                self.worker,
+                run.limits,
+                restart=self.start,
+                sink=journal.append if journal else rows.append,
+                console=Console(stderr=True),
+                begun=time.monotonic(),
+            )
+            if done.skipped:
+                _terminal.say(f"{units.counted(len(done.skipped), 'case')} found no time: ask for more --seconds.")
+            if journal is None:
+                return replace(run, rows=tuple(rows), seconds=done.spent.to_json())
+            journal.update(seconds=done.spent.to_json())
+            path = journal.finish()
+        _terminal.say(f"stored as {path}")
+        return Store(results).load(str(path)) if results else run
+
+
+def select(known: Catalog, selection: Selection, against: str) -> tuple[list[Choice], bool]:
+    """The cases selected, each with `against` and the selection's one implementation; and whether nobody chose them."""
+    (name,) = selection.families
+    family = known.family(name)
+    default = not selection.cases and not selection.tags
+    if default and any("quick" in case.tags for case in family.cases):
+        selection = replace(selection, tags=("quick",))
+    family = replace(family, yardsticks=(against,))
+    choices = [
+        Choice(family, choice.case, (against, *selection.implementations))
+        for choice in known.select(selection)
+        if against in offered(family, choice.case)
+    ]
+    if not choices:
+        raise UsageError(f"{against} has no meaning for any of these cases: choose others, or another --against.")
+    return choices, default
+
+
+def _handful(choices: Sequence[Choice]) -> list[Choice]:
+    """Evenly out of those in the first one's dtype: a first kernel is often written for one dtype."""
+    first = choices[0].case
+    alike = [c for c in choices if (c.case.dtype, c.case.precision) == (first.dtype, first.precision)]
+    step = max((len(alike) - 1) / (HANDFUL - 1), 1)
+    return [alike[round(i * step)] for i in range(min(HANDFUL, len(alike)))]

@@ -1,0 +1,108 @@
+"""What came of trying one implementation beside another, in sentences for whoever wrote it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gemmgate.suite.compare import Rated
+from gemmgate.suite.report import units
+from gemmgate.suite.statistics import SIZE_OF_INTEREST, Interval, geometric_mean
+
+_CACHE = {"cold": "inputs not in the cache", "hot": "inputs in the cache"}
+_SAID = {
+    "error_above_bound": "is wrong: {detail}",
+    "tile_error_above_bound": "is wrong: {detail}",
+    "not_repeatable": (
+        "gave other bits in a second call with equal inputs; if that is meant, as with atomics, say --nondeterministic"
+    ),
+    "inputs_changed": "wrote to its inputs: it should return a new tensor",
+    "output_count": "did not return the result as a tensor: {detail}",
+    "output_shape": "returned the wrong shape: {detail}",
+    "output_dtype": "returned the wrong dtype: {detail}",
+    "not_finite": "returned NaN or Inf, or left outputs unwritten: {detail}",
+    "device_memory": "found no memory on the device: {detail}",
+    "host_memory": "found no memory: {detail}",
+    "tile_does_not_fit": "does not fit on this device: {detail}",
+    "deadline": "did not return: {detail}",
+}
+
+
+def cannot_be_captured(outcome: Mapping[str, Any]) -> bool:
+    """Whether a CUDA graph refused what the call does; the driver and torch word it in several ways."""
+    return outcome["status"] == "error" and "captur" in str(outcome["detail"])
+
+
+def fault(outcome: Mapping[str, Any]) -> str:
+    """What a call did instead of its work, from a status with its reason and detail: without subject and full stop."""
+    reason, detail = outcome["reason"], str(outcome["detail"]).rstrip(".")
+    if cannot_be_captured(outcome):
+        return (
+            f"cannot be captured in a CUDA graph: {detail}. A call must not wait for the device: "
+            "no .item(), .cpu(), print of a tensor or synchronize, and no memory but torch's"
+        )
+    if reason in _SAID:
+        return _SAID[reason].format(detail=detail)
+    if outcome["status"] == "error":
+        return f"ended its process: {detail}" if reason.islower() else f"raised {reason}: {detail}"
+    return f"is {outcome['status']}: {detail}"
+
+
+def verdict(rated: Sequence[Rated], name: str, against: str, where: str) -> str:
+    """How fast `name` is beside `against`: what was compared, the interval, and case by case; empty without a ratio.
+
+    `rated` are the rows of one cache state.
+    """
+    ratios = [r.ratio for r in rated if r.row.implementation == name and r.ratio]
+    if not ratios:
+        return ""
+    mean = mean_interval(ratios)
+    cases = "one case" if len(ratios) == 1 else f"the geometric mean of {len(ratios)} cases"
+    cache = rated[0].row.cache
+    family, formats = rated[0].row.family, sorted({r.row.dtype for r in rated})
+    compared = (
+        f"{cases} of {family} ({', '.join(formats)}), {cache}: {_CACHE.get(cache, cache)}, "
+        f"both sampled in the same rounds, on {where}"
+    )
+    return f"{_said(mean, name, against)}; {compared}.{_by_case(ratios)}"
+
+
+def mean_interval(ratios: Sequence[Interval]) -> Interval:
+    """The geometric mean of ratios that were measured independently, with the interval that theirs give it."""
+    estimate = geometric_mean([ratio.estimate for ratio in ratios])
+    if any(ratio.low <= 0 or math.isinf(ratio.high) for ratio in ratios):
+        return Interval(estimate, 0.0, math.inf, ratios[0].confidence)
+    down = math.hypot(*(math.log(ratio.estimate / ratio.low) for ratio in ratios)) / len(ratios)
+    up = math.hypot(*(math.log(ratio.high / ratio.estimate) for ratio in ratios)) / len(ratios)
+    return Interval(estimate, estimate * math.exp(-down), estimate * math.exp(up), ratios[0].confidence)
+
+
+def _said(ratio: Interval, name: str, against: str) -> str:
+    interval = f"{ratio.confidence:.0%} interval"
+    if _is_same(ratio):
+        low, high = units.speedup(ratio.low), units.speedup(ratio.high)
+        return (
+            f"Same: {name} is {units.speedup(ratio.estimate)} times as fast as {against} ({interval} {low} to {high})"
+        )
+    if ratio.estimate > 1:
+        low, high = units.speedup(ratio.low), units.speedup(ratio.high)
+        return (
+            f"Faster: {name} is {units.speedup(ratio.estimate)} times as fast as {against} ({interval} {low} to {high})"
+        )
+    slowdown = units.speedup(1 / ratio.estimate)
+    low, high = units.speedup(1 / ratio.high), units.speedup(1 / ratio.low) if ratio.low else "any"
+    return f"Slower: {name} takes {slowdown} times as long as {against} ({interval} {low} to {high})"
+
+
+def _is_same(ratio: Interval) -> bool:
+    """A difference below the size of interest is none, however certain."""
+    return 1.0 in ratio or abs(math.log(ratio.estimate)) < math.log1p(SIZE_OF_INTEREST)
+
+
+def _by_case(ratios: Sequence[Interval]) -> str:
+    if len(ratios) == 1:
+        return ""
+    same = sum(map(_is_same, ratios))
+    faster = sum(not _is_same(ratio) and ratio.estimate > 1 for ratio in ratios)
+    return f" Case by case: {faster} faster, {same} the same, {len(ratios) - same - faster} slower."

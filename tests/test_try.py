@@ -1,0 +1,363 @@
+"""`gemmgate try`: a function from a file that knows nothing of the harness is checked, timed and judged."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gemmgate.suite import catalog, outside
+from gemmgate.suite.catalog import Choice
+from gemmgate.suite.cli import _trial, try_
+from gemmgate.suite.compare import rate
+from gemmgate.suite.errors import UsageError
+from gemmgate.suite.report.trial import fault, mean_interval, verdict
+from gemmgate.suite.statistics import Interval
+from gemmgate.suite.workers import Worker, WorkerLost
+from tests import runs
+from tests.called import called
+
+ROOT = Path(__file__).resolve().parents[1]
+CASE = "m8-n8-k256-fp32"
+KERNELS = '''
+"""Products of one kind and another."""
+import time
+import torch
+import beside  # a module in the same folder
+
+def right(a, b):
+    return torch.mm(a, b)
+
+def in_order(x, y):
+    from beside import product  # also when it is called
+    return product(x, y)
+
+def anything(*args):
+    return torch.mm(*args)
+
+def sloppy(a, b):
+    return torch.mm(a, b) * 1.01
+
+def square_only(a, b):
+    assert a.shape[0] == 16, "m must be 16"
+    return torch.mm(a, b)
+
+def transposed(a, b):
+    return torch.mm(a, b).T[:4].contiguous()
+
+def widened(a, b):
+    return torch.mm(a, b).double()
+
+def prints(a, b):
+    print(torch.mm(a, b).sum())
+
+def in_place(a, b):
+    a.mul_(2)
+    return torch.mm(a, b) / 2
+
+def jitters(a, b):
+    out = torch.mm(a, b)
+    return out * (1 + 1e-6 * torch.rand_like(out))
+
+def hangs(a, b):
+    time.sleep(3600)
+
+def ends(a, b):
+    import os
+    os._exit(7)
+
+def needs_more(a, b, bias):
+    return torch.mm(a, b) + bias
+
+class Holder:
+    @staticmethod
+    def product(a, b):
+        return torch.mm(a, b)
+
+tile = 16
+'''
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with functions, and a module beside it that it imports."""
+    folder = tmp_path_factory.mktemp("mine")
+    (folder / "beside.py").write_text("import torch\n\ndef product(x, y):\n    return torch.mm(x, y)\n")
+    (folder / "kernels.py").write_text(KERNELS)
+    return folder / "kernels.py"
+
+
+NAMES = """right in_order anything product sloppy square_only transposed widened prints in_place jitters needs_more tile
+missing""".split()
+
+
+@pytest.fixture(scope="module")
+def worker(kernels: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """A worker that knows all of those functions as implementations; `jitters` twice, the second time excused."""
+    folders = []
+    for name in NAMES:
+        attribute = f"Holder.{name}" if name == "product" else name
+        scratch = tmp_path_factory.mktemp(name)
+        folders.append(outside.write_suite(scratch, "dense_splitk", name, kernels, attribute, deterministic=True))
+    excused = tmp_path_factory.mktemp("excused")
+    folders.append(outside.write_suite(excused, "dense_splitk", "excused", kernels, "jitters", deterministic=False))
+    started = Worker("cpu", suites=folders)
+    yield started
+    started.kill()
+
+
+def outcome(worker: Worker, name: str) -> dict[str, Any]:
+    """What preparing and checking say."""
+    case = catalog.case_named(catalog.find().family("dense_splitk"), CASE)
+    assert case is not None
+    fields = {"case": case.to_json(), "seed": 0, "data": "normal", "caches": ["hot"]}
+    prepared = worker.ask("prepare", 60.0, implementation=name, **fields)
+    return worker.ask("check", 60.0, implementation=name) if prepared.get("ok") else prepared
+
+
+@pytest.mark.parametrize("name", ["right", "in_order", "anything", "product", "excused"])
+def test_right_functions_pass(worker: Worker, name: str) -> None:
+    """Inputs go in by name or in order, a module beside the file is found, a method is named with dots."""
+    assert outcome(worker, name)["ok"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("sloppy", "is wrong: error 0.01"),
+        ("square_only", "raised AssertionError: m must be 16"),
+        ("transposed", "returned the wrong shape: shape (4, 8) where the reference has (8, 8)"),
+        ("widened", "returned the wrong dtype: dtype torch.float64 where the case says torch.float32"),
+        ("prints", "did not return the result as a tensor: 0 outputs where the reference has 1"),
+        ("in_place", "wrote to its inputs: it should return a new tensor"),
+        ("jitters", "say --nondeterministic"),
+    ],
+)
+def test_each_fault_has_its_sentence(worker: Worker, name: str, said: str) -> None:
+    """A function that raises, or returns or writes what it should not, is told so in words."""
+    assert said in fault(outcome(worker, name))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("needs_more", "kernels.py:needs_more takes (a, b, bias), but family 'dense_splitk' passes a, b"),
+        ("tile", "kernels.py:tile is a int, which cannot be called"),
+        ("missing", "No function of kernels.py matches 'missing'"),
+    ],
+)
+def test_what_cannot_be_called_is_a_usage_error(worker: Worker, name: str, said: str) -> None:
+    """No such name, no function, other parameters: the worker's answer is a usage error that says which."""
+    reply = outcome(worker, name)
+    assert reply["reason"] == "UsageError"
+    assert said in reply["detail"]
+
+
+def test_a_hang_ends_the_checks(kernels: Path, tmp_path: Path) -> None:
+    """A function that does not return is reported at the deadline, and the cases after it are not tried."""
+    folder = outside.write_suite(tmp_path, "dense_splitk", "hangs", kernels, "hangs", deterministic=True)
+    family = catalog.find([folder]).family("dense_splitk")
+    choices = [Choice(family, case, ("cublas", "hangs")) for case in family.cases[:2]]
+    trial = _trial.Trial("hangs", "cublas", lambda: Worker("cpu", suites=[folder]), deadline_s=1.0)
+    (only,) = trial.check(choices)
+    assert fault(only) == "did not return: no answer to 'prepare' within 1 s, at step 'first call' of hangs"
+
+
+def test_a_function_that_ends_its_process_is_named(worker: Worker, kernels: Path, tmp_path: Path) -> None:
+    """Where the process ended, the sentence has the exit code."""
+    folder = outside.write_suite(tmp_path, "dense_splitk", "ends", kernels, "ends", deterministic=True)
+    lost = Worker("cpu", suites=[folder])
+    with pytest.raises(WorkerLost) as error:
+        outcome(lost, "ends")
+    said = fault({"status": error.value.status, "reason": error.value.reason, "detail": str(error.value)})
+    assert said.startswith("ended its process: the worker ended with exit code 7")
+
+
+# the file
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "import nowhere_at_all\n",
+            "broken.py cannot be imported: ModuleNotFoundError: No module named 'nowhere_at_all' (line 1).",
+        ),
+        ("\ndef f(a, b:\n", "broken.py cannot be imported: SyntaxError: '(' was never closed"),
+        ("\n\nx = 1 / 0\n", "broken.py cannot be imported: ZeroDivisionError: division by zero (line 3)."),
+        ("raise SystemExit(3)\n", "broken.py cannot be imported: SystemExit: 3 (line 1)."),
+    ],
+)
+def test_a_file_that_cannot_be_run(tmp_path: Path, text: str, said: str) -> None:
+    """A file that fails while it is imported is a usage error with the reason and the line."""
+    (tmp_path / "broken.py").write_text(text)
+    with pytest.raises(UsageError) as error:
+        outside.implementation("f", str(tmp_path / "broken.py"), "f", deterministic=True)
+    assert said in str(error.value)
+
+
+def test_a_triton_kernel_is_not_a_function(tmp_path: Path) -> None:
+    """Who names the device function is told to name the host function."""
+    (tmp_path / "kernel.py").write_text(
+        textwrap.dedent("""
+            class JITFunction:
+                def __call__(self): ...
+
+            kernel = JITFunction()
+        """)
+    )
+    with pytest.raises(UsageError, match="needs a grid and an output"):
+        outside.implementation("f", str(tmp_path / "kernel.py"), "kernel", deterministic=True)
+
+
+# the command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["kernels.py"], "write FILE.py:FUNCTION"),
+        (["kernel.py:right", "--family", "dense_splitk"], "No file in . matches 'kernel.py'. Did you mean kernels.py"),
+        (["kernels.py:right"], "Say with --family what the function computes: dense_splitk"),
+        (["kernels.py:right", "--family", "dense_splitc"], "Did you mean dense_splitk?"),
+        (["kernels.py:right", "--family", "dense_splitk", "--against", "cubla"], "Did you mean cublas?"),
+        (["kernels.py:right", "--family", "dense_splitk", "--tag", "quik"], "No tag matches 'quik'"),
+        (["kernels.py:right", "--family", "dense_splitk", "--case", "m8"], "No case matches 'm8'"),
+        (["kernels.py:right", "--family", "dense_splitk", "--device", "gpu"], "No device matches 'gpu'"),
+    ],
+)
+def test_bad_input(kernels: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str) -> None:
+    """What does not exist is a sentence with exit code 2, before anything is imported or measured."""
+    monkeypatch.chdir(kernels.parent)
+    result = called("try", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.said
+
+
+def test_a_right_function_is_checked_timed_and_compared(
+    kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 0, a sentence with the interval, the rows as JSON, and no new file in the checkout or the folder."""
+    monkeypatch.chdir(tmp_path)
+    before = _state()
+    options = ["--family", "dense_splitk", "--case", CASE, "--seconds", 2, "--device", "cpu", "--format", "json"]
+    result = called("try", f"{kernels}:right", *options)
+    assert result.exit_code == 0, result.stderr
+    rows = {row["implementation"]: row for row in json.loads(result.stdout)["rows"]}
+    assert list(rows) == ["cublas", "right"]
+    assert rows["right"]["ratio_low"] < rows["right"]["ratio"] < rows["right"]["ratio_high"]
+    assert rows["right"]["algorithm"] == "kernels.py:right"
+    assert "Right: right agrees with the float64 reference on 1 case" in result.said
+    assert "95% interval" in result.said
+    assert "one case of dense_splitk (fp32), hot" in result.said
+    assert _state() == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_function_has_exit_code_1_and_no_time(kernels: Path, tmp_path: Path) -> None:
+    """The case and the error are named, nothing is timed or stored."""
+    options = ["--family", "dense_splitk", "--case", CASE, "--device", "cpu", "--results", tmp_path / "r"]
+    result = called("try", f"{kernels}:sloppy", *options)
+    assert result.exit_code == 1
+    first, second = result.stdout.splitlines()
+    assert first == "Wrong: sloppy failed on 1 of 1 case, so nothing was timed."
+    assert second.startswith(f"  {CASE}: sloppy is wrong: error 0.01")
+    assert not (tmp_path / "r").exists()
+
+
+def _state() -> str:
+    """What git sees of this checkout."""
+    return subprocess.run(
+        ["git", "status", "--porcelain", "--ignored=no"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+
+
+# which cases
+
+
+def test_a_handful_is_spread_over_the_first_dtype() -> None:
+    """Of eleven bf16 cases every second is tried, of two both, and none in another dtype."""
+    family = catalog.find().family("dense_splitk")
+    names = [f"m{m}-n8-k256-{dtype}" for dtype in ("bf16", "fp32") for m in range(1, 12)]
+    choices = [Choice(family, case, ()) for name in names if (case := catalog.case_named(family, name))]
+    assert [choice.case.name for choice in _trial._handful(choices)] == names[:11:2]
+    assert _trial._handful(choices[9:15]) == choices[9:11]
+
+
+def test_a_name_that_is_taken_gets_a_suffix() -> None:
+    """A function called as an implementation of the family is is not taken for it."""
+    family = catalog.find().family("dense_splitk")
+    assert try_._free_name(family, "cublas") == "cublas_tried"
+    assert try_._free_name(family, "Mine.forward") == "forward"
+
+
+# sentences
+
+
+def test_mean_of_one_is_itself() -> None:
+    """The geometric mean of one ratio has its interval."""
+    mean = mean_interval([Interval(1.2, 1.1, 1.3, 0.95)])
+    assert (mean.estimate, mean.low, mean.high) == pytest.approx((1.2, 1.1, 1.3))
+
+
+def test_mean_of_many_is_narrower_by_the_root_of_their_number() -> None:
+    """Four ratios, each known to a factor of 1.08, give their geometric mean to a factor of 1.08 ** (1 / 2)."""
+    mean = mean_interval([Interval(x, x / 1.08, x * 1.08, 0.95) for x in (0.5, 1.0, 2.0, 4.0)])
+    assert mean.estimate == pytest.approx(math.sqrt(2))
+    assert mean.high / mean.estimate == pytest.approx(math.sqrt(1.08))
+    assert mean.estimate / mean.low == pytest.approx(math.sqrt(1.08))
+
+
+def test_mean_with_an_unbounded_ratio_is_unbounded() -> None:
+    """One ratio that could be anything makes the mean anything."""
+    mean = mean_interval([Interval(1.0, 0.9, 1.1, 0.95), Interval(1.0, 0.0, math.inf, 0.95)])
+    assert (mean.low, mean.high) == (0.0, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("median_s", "begins", "counts"),
+    [
+        (5e-6, "Faster: mine is 2.000 times as fast as cublas (95% interval ", "2 faster, 0 the same, 0 slower"),
+        (2e-5, "Slower: mine takes 2.000 times as long as cublas (95% interval ", "0 faster, 0 the same, 2 slower"),
+        (1.005e-5, "Same: mine is 0.995 times as fast as cublas (95% interval ", "0 faster, 2 the same, 0 slower"),
+    ],
+)
+def test_the_verdict_says_what_was_compared(median_s: float, begins: str, counts: str) -> None:
+    """Twice as fast, half as fast, and half a percent off, of two cases: the factor, the interval, the counts."""
+    rows = []
+    for case in ("m1-n1-k1-bf16", "m2-n2-k2-bf16"):
+        rows.append(runs.row("cublas", 1e-5, case=case))
+        rows.append(runs.row("mine", median_s, case=case))
+    said = verdict(rate(rows), "mine", "cublas", "NVIDIA H200")
+    assert said.startswith(begins)
+    assert "the geometric mean of 2 cases of dense_splitk (bf16), cold: inputs not in the cache" in said
+    assert said.endswith(f"on NVIDIA H200. Case by case: {counts}.")
+
+
+def test_without_a_ratio_there_is_no_verdict() -> None:
+    """Where the yardstick failed nothing is claimed."""
+    assert verdict(rate([runs.row("mine", 1e-5, yardstick="")]), "mine", "cublas", "here") == ""
+
+
+@pytest.mark.parametrize(
+    ("reason", "detail"),
+    [
+        ("AcceleratorError", "CUDA error: operation not permitted when stream is capturing"),
+        (
+            "RuntimeError",
+            "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU tensor is pinned.",
+        ),
+        ("AcceleratorError", "CUDA error: operation failed due to a previous error during capture"),
+    ],
+)
+def test_what_cannot_be_captured_is_told_why(reason: str, detail: str) -> None:
+    """The messages of CUDA and of torch about capture become one sentence on what a call must not do."""
+    said = fault({"status": "error", "reason": reason, "detail": detail})
+    assert said.startswith("cannot be captured in a CUDA graph")
+    assert "no .item(), .cpu()" in said
