@@ -49,6 +49,17 @@ def describe_commit(root: Path, asked: str = "") -> Commit:
     return Commit(found, dirty=bool(_git(root, "status", "--porcelain", "--", *_MEASURED)))
 
 
+def commit_times(root: Path) -> dict[str, int]:
+    """Seconds since 1970 of every commit that the repository at `root` reaches from a branch, a tag or its head.
+
+    Raises `UsageError` where there is no repository.
+    """
+    lines = _git(root, "rev-list", "--all", "--timestamp").splitlines() if shutil.which("git") else []
+    if not lines:
+        raise UsageError(f"No git repository with commits at {root}: a history is one of commits.")
+    return {name: int(seconds) for seconds, name in (line.split() for line in lines)}
+
+
 def _git(root: Path, *arguments: str) -> str:
     """What git prints, stripped; empty where it fails."""
     done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)

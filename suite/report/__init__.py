@@ -12,6 +12,7 @@ from gemmgate.suite.gate import GateResult
 from gemmgate.suite.records import Run
 from gemmgate.suite.report import comparisons as _comparisons
 from gemmgate.suite.report import markdown, measured, text
+from gemmgate.suite.report.claims import claims_table
 from gemmgate.suite.report.comparisons import comparisons_json
 from gemmgate.suite.report.rows import rows_csv, rows_json
 from gemmgate.suite.report.summary import markdown_summary
@@ -22,6 +23,7 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 __all__ = [
     "FORMATS",
     "Format",
+    "claims_table",
     "comparisons_json",
     "markdown_comparisons",
     "markdown_summary",
