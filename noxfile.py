@@ -189,7 +189,7 @@ def types(session: nox.Session) -> None:
     """Check the types, strictly and without torch."""
     install_tools(session, "types")
     session.run("mypy", "-p", "gemmgate")
-    session.run("mypy", "noxfile.py")
+    session.run("mypy", "noxfile.py", "benchmarks")
 
 
 @nox.session(default=False)

@@ -48,7 +48,7 @@ def test_latency(benchmark: Any, rows: Rows, family: str, case: str, implementat
     """The implementation is right, and its samples are those that the device took."""
     row = rows.get((family, case, implementation, cache))
     if row is None or row.status == "unsupported":
-        pytest.skip(row.detail if row else f"not measured in cache state {cache}")
+        pytest.skip(row.detail if row else f"not measured {cache}: this device or the time did not allow it")
     assert row.status == "ok", f"{row.status} ({row.reason}) {row.detail}"
     samples = iter(row.samples_s)
 

@@ -27,6 +27,8 @@ from gemmgate.suite.statistics import SIZE_OF_INTEREST, summarise
 PARAM_NAMES = ("case", "implementation", "conditions")
 ENVIRONMENT = "gemmgate"
 """What asv calls an environment: here, where a result file comes from. Part of the file's name."""
+_FEWEST_ON_A_LEVEL = 3
+"""Two launches of the same code differ by a percent: a point or two is no level."""
 _MACHINE_FIELDS = ("machine", "os", "arch", "cpu", "num_cpu", "ram")
 _STATS = ("ci_99_a", "ci_99_b", "q_25", "q_75", "number", "repeat")
 _COLUMNS = ("result", "params", "version", "started_at", "duration", *(f"stats_{name}" for name in _STATS), "samples")
@@ -45,14 +47,21 @@ def benchmark_name(family: str, quantity: str = "seconds") -> str:
 
 
 def steps(values: Sequence[float | None]) -> tuple[Step, ...]:
-    """Where a series changes its level for longer than noise does, as asv sees it; below 1 % is of no interest.
+    """Where a series changes its level, as asv sees it: by 1 % or more, with three points or more on either side.
 
     A step of 3 % takes 5 to 20 commits to be told from noise.
     """
     from asv.step_detect import detect_steps
 
-    levels = [(left, value) for left, _, value, _, _ in detect_steps(list(values))]
-    found = (Step(left, value / before) for (_, before), (left, value) in pairwise(levels) if before)
+    levels = [
+        (left, value, sum(one is not None for one in values[left:right]) >= _FEWEST_ON_A_LEVEL)
+        for left, right, value, _, _ in detect_steps(list(values))
+    ]
+    found = (
+        Step(left, value / before)
+        for (_, before, was_long), (left, value, is_long) in pairwise(levels)
+        if before and was_long and is_long
+    )
     return tuple(step for step in found if abs(math.log(step.ratio)) > SIZE_OF_INTEREST)
 
 
@@ -93,13 +102,19 @@ def write_asv(series: Series, folder: Path) -> None:
     _merge_benchmarks(folder / "benchmarks.json", benchmarks)
 
 
-def publish(root: Path, results: Path, html: Path) -> None:
-    """Runs `asv publish`, which empties the folder `html` first. Raises what asv says where it fails."""
+def publish(root: Path, results: Path, html: Path) -> int:
+    """Runs `asv publish`, which empties the folder `html` first. Raises what asv says where it fails.
+
+    Returns how many result files are on none of asv's pages: it shows the main line of commits, and what was
+    measured on a branch before it was merged lies beside that.
+    """
     settings = root / "asv.conf.json"
     if find_spec("asv") is None:
         raise UsageError("asv is not installed here: `nox -s publish` installs it, or `pip install asv plotly`.")
     if not settings.exists():
         raise UsageError(f"{root} is no checkout with an asv.conf.json: publishing needs the history of the commits.")
+    if html.exists() and any(html.iterdir()) and not (html / "asv.css").exists():
+        raise UsageError(f"{html} holds something else than earlier pages, and would be emptied. Name an empty folder.")
     places = {"repo": root, "benchmark_dir": root / "benchmarks", "results_dir": results, "html_dir": html}
     asked = {**json.loads(settings.read_text(encoding="utf-8")), **{n: str(p.resolve()) for n, p in places.items()}}
     with tempfile.TemporaryDirectory() as scratch:
@@ -113,6 +128,7 @@ def publish(root: Path, results: Path, html: Path) -> None:
             f"`asv publish` failed: {said[-1] if said else f'exit code {done.returncode}'}. "
             f"What it read is in {results}; it can be deleted and is written anew."
         )
+    return (done.stdout + done.stderr).count("Couldn't find ")
 
 
 def _results(members: Iterable[tuple[Place, Point]], benchmarks: dict[str, Any], *, keep_samples: bool) -> Any:

@@ -49,15 +49,16 @@ def command(
         )
     folder = html or store.root / "html"
     history.write_asv(series, store.root / "asv")
-    history.publish(own_overlay(), store.root / "asv", folder)
+    aside = history.publish(own_overlay(), store.root / "asv", folder)
     steps = {place: history.steps([point.value for point in points]) for place, points in series.items()}
     _write_page(folder, history_page(series, steps, notes))
     for place, found in steps.items():
         for step in found:
             _terminal.put(f"{_name(place)}: {step.ratio - 1:+.1%} at {series[place][step.index].commit[:10]}")
-    _terminal.say(
-        f"{len(series)} series of {len(runs)} runs: {folder / PAGE}, and asv's pages at {folder / 'index.html'}."
-    )
+    if aside:
+        _terminal.say(f"asv shows the main line alone: results of {aside} commits beside it are on {PAGE} only.")
+    pages = f"{folder / PAGE}; asv's pages: {folder / 'index.html'}"
+    _terminal.say(f"{len(series)} series of {len(runs)} runs: {pages}.")
 
 
 def _finished(store: Store, machines: tuple[str, ...]) -> list[Run]:
