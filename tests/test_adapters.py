@@ -74,7 +74,7 @@ def test_pytest_benchmark(tmp_path: Path) -> None:
     assert found["options"]["timer"] == "time of the replayed samples"
     assert found["stats"]["rounds"] == len(found["stats"]["data"]) >= MIN_SAMPLES
     assert found["stats"]["median"] == statistics.median(found["stats"]["data"])
-    assert 1e-6 < found["stats"]["median"] < 1e-2
+    assert found["stats"]["min"] > 0
 
 
 @pytest.fixture(scope="module")
