@@ -100,9 +100,9 @@ def torch_environment(session: nox.Session, *groups: str) -> str:
     return python
 
 
-def gemmgate(session: nox.Session, command: str) -> None:
+def gemmgate(session: nox.Session, command: str, *groups: str) -> None:
     """Run one of gemmgate's commands. Its exit code becomes nox's, which by itself knows only 0 and 1."""
-    python = torch_environment(session)
+    python = torch_environment(session, *groups)
     try:
         # After Ctrl-C a run closes its file, and has a minute for that.
         session.run(python, "-m", "gemmgate", command, *session.posargs, external=True, interrupt_timeout=60)
@@ -133,7 +133,7 @@ def gate(session: nox.Session) -> None:
 @computing
 def publish(session: nox.Session) -> None:
     """Write the stored runs out as a history with pages."""
-    gemmgate(session, "publish")
+    gemmgate(session, "publish", "publish")
 
 
 @computing
@@ -169,7 +169,7 @@ def fleet(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
     """Run the tests (`-- -k word` and all else that pytest takes)."""
-    python = torch_environment(session, "tests")
+    python = torch_environment(session, "tests", "publish")
     session.run(python, "-m", "pytest", *session.posargs, external=True)
 
 
@@ -189,7 +189,7 @@ def types(session: nox.Session) -> None:
     """Check the types, strictly and without torch."""
     install_tools(session, "types")
     session.run("mypy", "-p", "gemmgate")
-    session.run("mypy", "noxfile.py")
+    session.run("mypy", "noxfile.py", "benchmarks")
 
 
 @nox.session(default=False)

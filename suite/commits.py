@@ -59,6 +59,17 @@ def _commit(root: Path, revision: str) -> str:
     return _git(root, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
 
 
+def commit_times(root: Path) -> dict[str, int]:
+    """Seconds since 1970 of every commit that the repository at `root` reaches from a branch, a tag or its head.
+
+    Raises `UsageError` where there is no repository.
+    """
+    lines = _git(root, "rev-list", "--all", "--timestamp").splitlines() if shutil.which("git") else []
+    if not lines:
+        raise UsageError(f"No git repository with commits at {root}: a history is one of commits.")
+    return {name: int(seconds) for seconds, name in (line.split() for line in lines)}
+
+
 def _git(root: Path, *arguments: str) -> str:
     """What git prints, stripped; empty where it fails or is not there."""
     git = shutil.which("git")

@@ -60,8 +60,10 @@ def test_families_are_listed_without_dependencies() -> None:
 def test_every_dependency_has_a_reason() -> None:
     """In pyproject.toml, each requirement stands on a line of its own with the reason for it behind."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    tables = re.findall(r"^(?:dependencies|tests|lint|types|peers|docs) = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
-    assert len(tables) == 6
+    (groups,) = re.findall(r"^\[dependency-groups\]\n(.*?)^\[", text, re.MULTILINE | re.DOTALL)
+    tables = re.findall(r"^dependencies = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
+    tables += re.findall(r"^\w+ = \[\n(.*?)^\]", groups, re.MULTILINE | re.DOTALL)
+    assert len(tables) == 1 + groups.count(" = [")
     lines = [line for table in tables for line in table.splitlines()]
     assert [line for line in lines if not re.fullmatch(r'    "[^"]+",\s+# \w.+', line)] == []
 

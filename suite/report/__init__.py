@@ -13,6 +13,7 @@ from gemmgate.suite.records import Run
 from gemmgate.suite.report import comparisons as _comparisons
 from gemmgate.suite.report import markdown, measured, text
 from gemmgate.suite.report.audit import audit_page
+from gemmgate.suite.report.claims import claims_table
 from gemmgate.suite.report.comparisons import comparisons_json
 from gemmgate.suite.report.rows import rows_csv, rows_json
 from gemmgate.suite.report.summary import markdown_summary
@@ -24,6 +25,7 @@ __all__ = [
     "FORMATS",
     "Format",
     "audit_page",
+    "claims_table",
     "comparisons_json",
     "markdown_comparisons",
     "markdown_summary",
