@@ -180,7 +180,8 @@ class Family:
     output dtype, which it measures on the reference. `yardsticks` are ordered: the first that is
     supported and ok on a case is the one that ratios are quoted against. `twin(case)` is a small
     case of the same kind, for the interpreter. `output_dtype(case)` is the case's dtype unless the
-    family says otherwise.
+    family says otherwise. `activations` names the inputs that the layer before has just written, for
+    the cache state `serving`; the others are weights.
     """
 
     name: str
@@ -196,6 +197,7 @@ class Family:
     twin: Callable[[Case], Case] | None = None
     output_dtype: Callable[[Case], str] = _case_dtype
     about: str = ""
+    activations: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

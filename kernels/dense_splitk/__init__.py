@@ -32,4 +32,5 @@ FAMILY = Family(
     error_bound=error_bound,
     twin=cases.twin,
     about="C = A @ B with K long and C small: too few output tiles to fill a GPU unless K is split.",
+    activations=("a",),
 )

@@ -27,6 +27,8 @@ from gemmgate.suite.workers import Worker, own_overlay
 
 ORDER = 20
 CACHES = ("cold", "hot")
+"""Measured on a GPU unless something else is asked for."""
+ALL_CACHES = (*CACHES, "serving")
 DATA = ("normal", "uniform", "integers", "zeros", "activations")
 LIMITS_DEADLINE_S = 120.0
 
@@ -50,9 +52,17 @@ def command(
         float | None,
         typer.Option(min=1.0, help="Time for the whole run, divided over its cases and filled with longer samples."),
     ] = None,
-    cache: Annotated[str, typer.Option(help="Cache states, of: cold, hot. Default: both on a GPU, hot on a CPU.")] = "",
+    cache: Annotated[
+        str, typer.Option(help=f"Cache states, of: {', '.join(ALL_CACHES)}. Default: cold,hot on a GPU, hot on a CPU.")
+    ] = "",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the inputs.")] = 0,
     data: Annotated[str, typer.Option(help=f"Distribution of the inputs, of: {', '.join(DATA)}.")] = "normal",
+    sweep_data: Annotated[
+        bool, typer.Option("--sweep-data", help="Every distribution in turn: shows time and error by it.")
+    ] = False,
+    cross_check: Annotated[
+        bool, typer.Option("--cross-check", help="Time by blocked events and by CUPTI too, and explain what differs.")
+    ] = False,
     commit: Annotated[str, typer.Option(help="Commit to file the run under, where git cannot tell.")] = "",
     resume: Annotated[str, typer.Option(metavar="RUN", help="Measure what is missing in this run.")] = "",
     format: Annotated[Format, typer.Option(help="How the finished run is shown.")] = Format.TABLE,
@@ -73,14 +83,18 @@ def command(
         _refuse_both(resume, selection, cache)
         selection = catalog.Selection.from_json(earlier)
         wished, seed, data = tuple(earlier["caches"]), earlier["seed"], earlier["data"]
+        sweep_data, cross_check = earlier.get("sweep_data", False), earlier.get("cross_check", False)
     elif not selection.cases and not selection.tags:
         selection = replace(selection, tags=("quick",))
+    datas = DATA if sweep_data else (data,)
     choices = known.select(selection)
     committed = describe_commit(own_overlay(), commit)
     console = Console(stderr=True)
     start = partial(Worker, options.device(device), suites=suites)
     worker = start()
     try:
+        if cross_check and not worker.target.is_gpu:
+            raise UsageError("--cross-check compares the timers of a GPU; on a CPU there is one. Leave it out.")
         caches = wished or (CACHES if worker.target.is_gpu else ("hot",))
         utc = utc_now()
         now = Run(
@@ -90,13 +104,20 @@ def command(
             dirty=committed.dirty,
             machine=worker.machine,
             stack=worker.stack,
-            selection={**selection.to_json(), "caches": list(caches), "seed": seed, "data": data},
+            selection={
+                **selection.to_json(),
+                "caches": list(caches),
+                "seed": seed,
+                "data": data,
+                "sweep_data": sweep_data,
+                "cross_check": cross_check,
+            },
             command=shlex.join(["gemmgate", *sys.argv[1:]]),
         )
         journal = store.resume(resume, now) if resume else store.begin(now)
         with journal:
-            choices = loop.missing(choices, caches, journal.rows)
-            plan = loop.Plan(choices, caches, seed, data, seconds)
+            choices = loop.missing(choices, caches, journal.rows, datas)
+            plan = loop.Plan(choices, caches, seed, datas, seconds, cross_check)
             skipped = _measure(plan, worker, journal, console, start, begun)
             path = journal.finish()
     finally:
@@ -131,8 +152,8 @@ def _measure(
 def _caches(text: str) -> tuple[str, ...]:
     caches = tuple(filter(None, text.split(",")))
     for cache in caches:
-        if cache not in CACHES:
-            raise UsageError(f"--cache '{cache}' is none of {', '.join(CACHES)}.")
+        if cache not in ALL_CACHES:
+            raise UsageError(f"--cache '{cache}' is none of {', '.join(ALL_CACHES)}.")
     return caches
 
 
