@@ -103,13 +103,11 @@ class Telemetry:
 
 def _find_handle(properties: Any) -> Any:
     """The GPU's NVML handle; of a slice of one, that of the whole, which alone has clocks and power."""
-    uuid = str(properties.uuid)
-    for name in (uuid, f"GPU-{uuid}", f"MIG-{uuid}"):
-        with suppress(pynvml.NVMLError):
-            handle = pynvml.nvmlDeviceGetHandleByUUID(name)
-            with suppress(pynvml.NVMLError):
-                return pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
-            return handle
+    with suppress(pynvml.NVMLError):
+        return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{properties.uuid}")
+    with suppress(pynvml.NVMLError):
+        part = pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{properties.uuid}")
+        return pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part)
     return None
 
 
