@@ -187,6 +187,8 @@ class Family:
     family says otherwise. `make_case` makes cases that no catalog lists, of somebody's own shapes:
     `make_case(dims, dtype, precision, tags, origin)`, where `dims` are those of a product
     C[m, n] = A[m, k] @ B[k, n]; it raises ValueError, with a sentence, for what the family does not compute.
+    family says otherwise. `activations` names the inputs that the layer before has just written, for
+    the cache state `serving`; the others are weights.
     """
 
     name: str
@@ -203,6 +205,7 @@ class Family:
     output_dtype: Callable[[Case], str] = _case_dtype
     about: str = ""
     make_case: Callable[[Mapping[str, int], str, str, tuple[str, ...], str], Case] | None = None
+    activations: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

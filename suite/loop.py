@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from gemmgate.suite.cases import Case
 from gemmgate.suite.catalog import Choice
 from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.outcomes import row_of
-from gemmgate.suite.records import RETRIED, Limits, Row
+from gemmgate.suite.records import CROSS_CHECK, RETRIED, Limits, Row
 from gemmgate.suite.workers import Worker, WorkerLost
 
 PREPARE_DEADLINE_S = 300.0
@@ -37,13 +36,18 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure and how. `seconds` is for the whole loop and is filled; None takes default samples."""
+    """What to measure and how. `seconds` is for the whole loop and is filled; None takes default samples.
+
+    `data` are distributions of the inputs, one after the other. With `cross_check`, the first cache state
+    is timed by the other timers too.
+    """
 
     choices: Sequence[Choice]
     caches: tuple[str, ...]
     seed: int = 0
-    data: str = "normal"
+    data: tuple[str, ...] = ("normal",)
     seconds: float | None = None
+    cross_check: bool = False
 
 
 @dataclass
@@ -65,6 +69,7 @@ class _CaseState:
     """One case under way: what each implementation came to so far, and which are ready in the present worker."""
 
     choice: Choice
+    data: str
     ready: list[str] = field(default_factory=list)
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     failed: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -106,15 +111,16 @@ class Loop:
 
     def run(self) -> None:
         """Emits the rows of each case as the case is done. Cases that `seconds` leave no time for are in `skipped`."""
-        choices = list(self._plan.choices)
+        steps = [(choice, data) for choice in self._plan.choices for data in self._plan.data]
         try:
-            for index, choice in enumerate(choices):
+            for index, (choice, data) in enumerate(steps):
                 left_s = self._left_s()
                 if left_s is not None and index and left_s < _SPARE * sum(self._fixed_s) / len(self._fixed_s):
-                    self.skipped.extend(choices[index:])
+                    for left, _ in steps[index:]:
+                        self._skip(left)
                     break
-                self._progress.case(choice, index, len(choices))
-                self._measure(choice, None if left_s is None else left_s / (len(choices) - index))
+                self._progress.case(choice, index, len(steps))
+                self._measure(choice, data, None if left_s is None else left_s / (len(steps) - index))
         finally:
             self._worker.close()
             self.spent.total = time.monotonic() - self._begun
@@ -122,9 +128,13 @@ class Loop:
     def _left_s(self) -> float | None:
         return None if self._plan.seconds is None else self._plan.seconds - (time.monotonic() - self._begun)
 
-    def _measure(self, choice: Choice, share_s: float | None) -> None:
+    def _skip(self, choice: Choice) -> None:
+        if choice not in self.skipped:
+            self.skipped.append(choice)
+
+    def _measure(self, choice: Choice, data: str, share_s: float | None) -> None:
         begin = time.monotonic()
-        state = _CaseState(choice)
+        state = _CaseState(choice, data)
         self._make_ready(state, choice.implementations, check=True)
         fixed_s = time.monotonic() - begin
         for index, cache in enumerate(self._plan.caches):
@@ -133,11 +143,12 @@ class Loop:
                 seconds = max(share_s - (time.monotonic() - begin), 0.0) / (len(self._plan.caches) - index)
             reply = self._sample(state, cache, seconds)
             if reply is None:
-                self.skipped.append(choice)
+                self._skip(choice)
                 break
             measuring_s = reply["measure_s"] if reply else 0.0
             fixed_s += max(measuring_s - (seconds or measuring_s), 0.0)
-            self._emit(state, cache, reply)
+            crossed = self._cross_check(state, cache, reply) if self._plan.cross_check and not index else {}
+            self._emit(state, cache, reply, crossed)
         self._fixed_s.append(fixed_s)
         try:
             self._ask("drop", CHECK_DEADLINE_S)
@@ -150,7 +161,7 @@ class Loop:
         while waiting:
             name = waiting.pop(0)
             try:
-                outcome = self._prepare(state.choice.case, name, check=check and name not in state.facts)
+                outcome = self._prepare(state, name, check=check and name not in state.facts)
             except WorkerLost as lost:
                 outcome = {"status": lost.status, "reason": lost.reason, "detail": str(lost), "fatal": True}
             if outcome.get("ok"):
@@ -163,15 +174,15 @@ class Loop:
                 waiting = state.ready + waiting
                 state.ready = []
 
-    def _prepare(self, case: Case, name: str, *, check: bool) -> dict[str, Any]:
+    def _prepare(self, state: _CaseState, name: str, *, check: bool) -> dict[str, Any]:
         self._progress.step(name, "prepare")
         prepared = self._ask(
             "prepare",
             PREPARE_DEADLINE_S,
-            case=case.to_json(),
+            case=state.choice.case.to_json(),
             implementation=name,
             seed=self._plan.seed,
-            data=self._plan.data,
+            data=state.data,
             caches=self._plan.caches,
         )
         if not prepared.get("ok"):
@@ -229,11 +240,39 @@ class Loop:
             limits=asdict(self._limits),
         )
 
+    def _cross_check(
+        self, state: _CaseState, cache: str, reply: Mapping[str, Any]
+    ) -> dict[str, dict[str, dict[str, Any]]]:
+        """Facts of rows by other timers, by name and timer. Who launches other kernels in a graph loses its time."""
+        measured: dict[str, dict[str, Any]] = reply["measured"]
+        names = [name for name in state.ready if measured.get(name, {}).get("samples_s")]
+        if not names:
+            return {}
+        self._progress.step("", f"cross-check {len(names)} implementations, {cache}")
+        try:
+            answer = self._ask(
+                "cross_check", CHECK_DEADLINE_S, implementations=names, cache=cache, limits=asdict(self._limits)
+            )
+        except WorkerLost as lost:
+            answer = {"status": lost.status, "reason": lost.reason, "detail": str(lost), "fatal": True}
+        if not answer.get("ok"):
+            if answer.get("fatal"):
+                self._replace()
+                survivors, state.ready = list(state.ready), []
+                self._make_ready(state, survivors, check=False)
+            failed = {key: answer[key] for key in ("status", "reason", "detail")}
+            return {name: {"cupti": failed} for name in names}
+        self.spent.measuring += answer["measure_s"]
+        for name, found in answer["crossed"].items():
+            if found["kernels_differ"]:
+                measured[name].update(status="invalid", reason="other_kernels", detail=found["kernels_differ"])
+        return {name: found["rows"] for name, found in answer["crossed"].items()}
+
     def _find_culprits(self, state: _CaseState, names: Sequence[str], cache: str) -> list[str]:
         """Those that lose a worker also when sampled alone."""
         culprits = []
         for name in names:
-            alone = _CaseState(state.choice)
+            alone = _CaseState(state.choice, state.data)
             self._make_ready(alone, [name], check=False)
             if not alone.ready:
                 culprits.append(name)
@@ -258,45 +297,62 @@ class Loop:
                 "The fresh worker found another board than the run began on. Its rows are kept: go on with --resume."
             )
 
-    def _emit(self, state: _CaseState, cache: str, reply: Mapping[str, Any]) -> None:
-        """One row for each implementation, those that failed earlier included."""
+    def _emit(
+        self,
+        state: _CaseState,
+        cache: str,
+        reply: Mapping[str, Any],
+        crossed: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    ) -> None:
+        """One row for each implementation, those that failed earlier included, and one for each other timer."""
         measured: Mapping[str, Mapping[str, Any]] = reply["measured"]
         outcomes = {name: measured.get(name) or state.failed[name] for name in state.choice.implementations}
         ok = [name for name, outcome in outcomes.items() if outcome.get("samples_s") and not outcome.get("status")]
         yardstick = next((name for name in state.choice.family.yardsticks if name in ok), "")
-        visit = uuid.uuid4().hex[:12]
+        shared = {
+            "cache": cache,
+            "data": state.data,
+            "seed": self._plan.seed,
+            "flags": self._worker.flags[state.choice.case.precision],
+            "visit": uuid.uuid4().hex[:12],
+            "roof_s": reply.get("roof_s"),
+        }
+        usual = "graph" if self._worker.target.is_gpu else "perf_counter"
         for name, outcome in outcomes.items():
             facts = {**state.facts.get(name, {}), **outcome}
-            row = row_of(
-                state.choice.family,
-                state.choice.case,
-                name,
-                facts,
-                cache=cache,
-                data=self._plan.data,
-                seed=self._plan.seed,
-                flags=self._worker.flags[state.choice.case.precision],
-                timer="graph" if self._worker.target.is_gpu else "perf_counter",
-                visit=visit,
-                yardstick=yardstick,
-                roof_s=reply.get("roof_s"),
+            self._put(
+                row_of(state.choice.family, state.choice.case, name, facts, timer=usual, yardstick=yardstick, **shared)
             )
-            self._sink(row)
-            self._progress.row(row)
+            # A trace is taken of one implementation after the other: it gives no ratio.
+            for timer, found in crossed.get(name, {}).items():
+                quoted = {"yardstick": yardstick} if timer == "events" else {"visit": ""}
+                common = {**shared, "timer": timer, "phase": CROSS_CHECK, **quoted}
+                self._put(row_of(state.choice.family, state.choice.case, name, found, **common))
+
+    def _put(self, row: Row) -> None:
+        self._sink(row)
+        self._progress.row(row)
 
 
-def missing(choices: Sequence[Choice], caches: Sequence[str], rows: Sequence[Row]) -> list[Choice]:
-    """Cases of which a selected implementation has no finished row in one of the cache states.
+def missing(
+    choices: Sequence[Choice], caches: Sequence[str], rows: Sequence[Row], data: Sequence[str] = ("normal",)
+) -> list[Choice]:
+    """Cases of which a selected implementation has no finished row in one of the cache states or distributions.
 
     Such a case is measured again whole, since only what was interleaved can be compared.
     """
-    finished = {(row.family, row.case, row.implementation, row.cache) for row in rows if row.status not in RETRIED}
+    finished = {
+        (row.family, row.case, row.implementation, row.cache, row.data)
+        for row in rows
+        if row.status not in RETRIED and not row.phase
+    }
     return [
         choice
         for choice in choices
         if any(
-            (choice.family.name, choice.case.name, name, cache) not in finished
+            (choice.family.name, choice.case.name, name, cache, word) not in finished
             for name in choice.implementations
             for cache in caches
+            for word in data
         )
     ]

@@ -28,6 +28,9 @@ _AS_SAID = (
     "power_w",
     "calls_per_sample",
     "timer",
+    "cache_proof",
+    "cache_evidence",
+    "workspace_bytes",
 )
 """Facts that are columns as they are."""
 
@@ -48,6 +51,8 @@ def row_of(family: Family, case: Case, name: str, facts: Mapping[str, Any], **co
             f"{len(samples)} samples; an interval takes {MIN_SAMPLES}",
         )
     summary = summarise(samples) if status == "ok" else None
+    if facts.get("flags"):
+        common["flags"] = {**common.get("flags", {}), **facts["flags"]}
     said = {column: facts[column] for column in _AS_SAID if facts.get(column) is not None}
     return Row(
         family=family.name,

@@ -25,6 +25,8 @@ STATUSES: tuple[Status, ...] = ("ok", "broken", "unsupported", "invalid", "error
 RETRIED: tuple[Status, ...] = ("error", "out_of_memory", "timeout")
 """What `--resume` measures again: these may have had a cause outside the kernel."""
 
+CROSS_CHECK = "cross_check"
+"""`phase` of a time that another timer took, to check the one that counts."""
 MAX_SAMPLES = 64
 """Samples kept in a row."""
 MIN_SAMPLES = 30
@@ -49,7 +51,11 @@ IDENTITY = (
 
 @dataclass(frozen=True)
 class Machine:
-    """The key of a history. `key` names its folder; `board` is a hash of the board's UUID, no part of the key."""
+    """The key of a history. `key` names its folder; `board` is a hash of the board's UUID, no part of the key.
+
+    `power_default_w`, `clock_set_hz` (0 where nobody set one), `compute_mode` and `ecc` are what an
+    administrator chose; `mig` is the profile of a slice, or `on` where the whole GPU is in that mode.
+    """
 
     key: str
     model: str
@@ -59,6 +65,10 @@ class Machine:
     power_mode: str = ""
     cores: int = 0
     board: str = ""
+    power_default_w: float = 0.0
+    clock_set_hz: float = 0.0
+    compute_mode: str = ""
+    ecc: str = ""
 
     @property
     def is_gpu(self) -> bool:
@@ -128,6 +138,7 @@ class Row:
     # how it was measured
     cache: str = ""
     cache_proof: str = "unknown"
+    cache_evidence: str = ""
     timer: str = ""
     data: str = ""
     seed: int = 0
@@ -158,6 +169,7 @@ class Row:
     readings_s: Mapping[str, float] | None = None
     screened_s: Mapping[str, float] | None = None
     roof_s: float | None = None
+    workspace_bytes: int | None = None
     marks: tuple[str, ...] = ()
     sm_clock_hz: float | None = None
     power_w: float | None = None

@@ -204,10 +204,14 @@ def test_what_is_missing_is_a_whole_case():
     """A case counts as measured when every selected implementation has a finished row in every cache state."""
     choices = _select("n64-fp32", ["plain", "twin"])
     done = [
-        Row("faulty", "n64-fp32", name, status="broken", reason="x", cache="hot") for name in choices[0].implementations
+        Row("faulty", "n64-fp32", name, status="broken", reason="x", cache="hot", data="normal")
+        for name in choices[0].implementations
     ]
     assert loop.missing(choices, ("hot",), done) == []
     assert loop.missing(choices, ("hot", "cold"), done) == choices
     assert loop.missing(choices, ("hot",), done[:1]) == choices
+    assert loop.missing(choices, ("hot",), done, ("normal", "zeros")) == choices
+    other_timer = [dataclasses.replace(row, phase="cross_check") for row in done]
+    assert loop.missing(choices, ("hot",), other_timer) == choices
     again = [dataclasses.replace(done[0], status="timeout"), done[1]]
     assert loop.missing(choices, ("hot",), again) == choices

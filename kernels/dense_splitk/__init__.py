@@ -46,4 +46,5 @@ FAMILY = Family(
     twin=cases.twin,
     make_case=cases.make_case,
     about="C = A @ B with K long and C small: too few output tiles to fill a GPU unless K is split.",
+    activations=("a",),
 )

@@ -15,7 +15,7 @@ from rich.console import Console
 from gemmgate.suite import catalog, loop
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
-from gemmgate.suite.cli._measuring import CACHES, measure_limits, run_loop, usual_caches
+from gemmgate.suite.cli._measuring import measure_limits, run_loop, usual_caches
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.errors import PASS, REGRESSION, CannotMeasureError, UsageError
 from gemmgate.suite.outcomes import utc_now
@@ -25,6 +25,7 @@ from gemmgate.suite.shapes import Made
 from gemmgate.suite.workers import Worker, own_overlay
 
 ORDER = 20
+ALL_CACHES = ("cold", "hot", "serving")
 DATA = ("normal", "uniform", "integers", "zeros", "activations")
 
 
@@ -40,9 +41,17 @@ def command(
             min=1.0, max=1e6, help="Time for the whole run, divided over its cases and filled with longer samples."
         ),
     ] = None,
-    cache: Annotated[str, typer.Option(help="Cache states, of: cold, hot. Default: both on a GPU, hot on a CPU.")] = "",
+    cache: Annotated[
+        str, typer.Option(help=f"Cache states, of: {', '.join(ALL_CACHES)}. Default: cold,hot on a GPU, hot on a CPU.")
+    ] = "",
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the inputs.")] = 0,
     data: Annotated[str, typer.Option(help=f"Distribution of the inputs, of: {', '.join(DATA)}.")] = "normal",
+    sweep_data: Annotated[
+        bool, typer.Option("--sweep-data", help="Every distribution in turn: shows time and error by it.")
+    ] = False,
+    cross_check: Annotated[
+        bool, typer.Option("--cross-check", help="Time by blocked events and by CUPTI too, and explain what differs.")
+    ] = False,
     commit: Annotated[str, typer.Option(help="Commit to file the run under, where git cannot tell.")] = "",
     resume: Annotated[str, typer.Option(metavar="RUN", help="Measure what is missing in this run.")] = "",
     config: options.Config = None,
@@ -75,10 +84,12 @@ def command(
         selection = catalog.Selection.from_json(earlier)
         made = Made.from_json(earlier["made"]) if "made" in earlier else None
         wished, seed, data = tuple(earlier["caches"]), earlier["seed"], earlier["data"]
+        sweep_data, cross_check = earlier.get("sweep_data", False), earlier.get("cross_check", False)
     elif made is None and not selection.cases and not selection.tags:
         selection = replace(selection, tags=("quick",))
+    datas = DATA if sweep_data else (data,)
     choices = (known.with_cases(made.cases) if made else known).select(selection)
-    if resume and reading.state == "finished" and not loop.missing(choices, wished, reading.run.rows):
+    if resume and reading.state == "finished" and not loop.missing(choices, wished, reading.run.rows, datas):
         _terminal.say(f"nothing is missing in run {reading.run.id}: nothing was measured or stored.")
         raise typer.Exit(PASS)
     committed = describe_commit(own_overlay(), commit)
@@ -86,6 +97,8 @@ def command(
     start = partial(Worker, options.device(device), suites=suites)
     worker = start()
     try:
+        if cross_check and not worker.target.is_gpu:
+            raise UsageError("--cross-check compares the timers of a GPU; on a CPU there is one. Leave it out.")
         caches = wished or usual_caches(worker)
         utc = utc_now()
         now = Run(
@@ -101,13 +114,15 @@ def command(
                 "caches": list(caches),
                 "seed": seed,
                 "data": data,
+                "sweep_data": sweep_data,
+                "cross_check": cross_check,
             },
             command=shlex.join(["gemmgate", *sys.argv[1:]]),
         )
         journal = store.resume(resume, now) if resume else store.begin(now)
         with journal:
-            choices = loop.missing(choices, caches, journal.rows)
-            plan = loop.Plan(choices, caches, seed, data, seconds)
+            choices = loop.missing(choices, caches, journal.rows, datas)
+            plan = loop.Plan(choices, caches, seed, datas, seconds, cross_check)
             limits = measure_limits(worker)
             journal.update(limits=limits)
             done = run_loop(plan, worker, limits, restart=start, sink=journal.append, console=console, begun=begun)
@@ -133,8 +148,8 @@ def command(
 def _caches(text: str) -> tuple[str, ...]:
     caches = tuple(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
     for cache in caches:
-        if cache not in CACHES:
-            raise UsageError(f"--cache '{cache}' is none of {', '.join(CACHES)}.")
+        if cache not in ALL_CACHES:
+            raise UsageError(f"--cache '{cache}' is none of {', '.join(ALL_CACHES)}.")
     return caches
 
 

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
 
 from gemmgate.suite.cases import Case, Family, Implementation, Inputs, Prepared, Target
-from gemmgate.suite.measure import check
+from gemmgate.suite.measure import check, states, witness
 from gemmgate.suite.measure.check import Errors
 from gemmgate.suite.measure.clock import EventClock, HostClock
 from gemmgate.suite.measure.machine import Telemetry, precision_flags
 from gemmgate.suite.measure.refusal import Refused, status_of
-from gemmgate.suite.measure.rotation import Ring, build_ring, tensors_in
+from gemmgate.suite.measure.rotation import Ring, build_ring, storage_bytes, tensors_in
 from gemmgate.suite.measure.sampler import Clock, ImpossibleTime, rounds_and_repeats, sample
 from gemmgate.suite.measure.timed import Timed, host_and_eager_s, make_timed
 from gemmgate.suite.measure.watched import WatchedClock
+from gemmgate.suite.measure.work import Work
 from gemmgate.suite.records import MIN_SAMPLES
 
 SCREENING_ROUNDS = 8
@@ -31,35 +32,10 @@ _PATIENCE = 3
 """Without a budget, rounds end after so many times the time that the pilot promised."""
 _OTHER_SEED = 7919
 """Added to the seed for the second set of inputs that every implementation is checked on."""
+_ROUNDS_SHARE = 0.9
+"""Of a budget; the rest is for proving the cache state."""
+_UNKNOWN_CACHE_BYTES = 256 * 2**20
 _SETTLE_FIRST_S, _SETTLE_S, _SETTLE_MOST_S = 0.5, 0.02, 3.0
-
-
-@dataclass
-class Work:
-    """A case being measured: its inputs, its float64 references by slot, what has been prepared."""
-
-    case: Case
-    family: Family
-    make: Callable[[int], Inputs]
-    reference: Callable[[Inputs], list[torch.Tensor]]
-    ring: Ring
-    ready: dict[str, Prepared] = field(default_factory=dict)
-    implementations: dict[str, Implementation] = field(default_factory=dict)
-    references: dict[int, list[torch.Tensor]] = field(default_factory=dict)
-
-    def expected(self, slot: int) -> list[torch.Tensor]:
-        if slot not in self.references:
-            inputs = self.ring.slots[slot] if slot < len(self.ring.slots) else self.make(slot)
-            self.references[slot] = self.reference(inputs)
-        return self.references[slot]
-
-    def verify(self, slot: int, output: Any) -> Errors:
-        return check.compare(
-            tensors_in(output),
-            self.expected(slot),
-            self.family.output_dtype(self.case),
-            self.family.error_bound(self.case),
-        )
 
 
 class Bench:
@@ -79,6 +55,8 @@ class Bench:
         )
         self._clock = next(iter(self.clocks.values()))
         self._settled = False
+        self.proves = device.type == "cuda"
+        """Whether times are taken to prove cache states: those of a CPU in use are too unsteady to tell."""
 
     def begin(
         self,
@@ -90,13 +68,16 @@ class Bench:
         cold: bool,
     ) -> Work:
         """Builds the ring; without `cold` it has one slot."""
-        cache_bytes = self.target.l2_bytes if cold else 0
-        ring = (
-            build_ring(make, cache_bytes, self.device)
-            if cold
-            else Ring((make(0),), 0, cold=False, why="no cold state was asked for")
-        )
-        return Work(case, family, make, lambda inputs: tensors_in(reference(inputs)), ring)
+        cache_bytes = self.target.l2_bytes
+        if self.target.is_gpu and (not cache_bytes or torch.version.hip):
+            # Not told, or with a larger cache behind the one that is told of.
+            cache_bytes = max(cache_bytes, _UNKNOWN_CACHE_BYTES)
+        if cold:
+            ring = build_ring(make, cache_bytes, self.device)
+        else:
+            first = make(0)
+            ring = Ring((first,), storage_bytes(first), cold=False, why="no cold state was asked for")
+        return Work(case, family, make, lambda inputs: tensors_in(reference(inputs)), ring, self.device, cache_bytes)
 
     def prepare(self, work: Work, implementation: Implementation) -> dict[str, Any]:
         """Compiles, searches and calls once. Raises `Refused` where the implementation does not take the case."""
@@ -171,8 +152,7 @@ class Bench:
         what explains them, or a status with its reason.
         """
         begin = time.perf_counter()
-        if cache == "cold" and not work.ring.cold:
-            raise Refused("unsupported", "ring_too_large", work.ring.why)
+        work.ring_of(cache)
         measured: dict[str, dict[str, Any]] = {}
         with precision_flags(work.case.precision):
             timed = self._make_all(work, names, cache, measured)
@@ -185,8 +165,21 @@ class Bench:
                         f"{MIN_SAMPLES} rounds take {least_s:.1f} s, and {most_s - spent_s:.1f} s are left of --seconds"
                     )
                     raise Refused("skipped", "budget", detail)
-                self._rounds(work, timed, None if seconds is None else max(seconds - spent_s, 0.0), measured)
+                left_s = None if seconds is None else max(seconds - spent_s, 0.0)
+                share = _ROUNDS_SHARE if self.proves and cache != "hot" else 1.0
+                self._rounds(work, cache, timed, None if left_s is None else share * left_s, measured)
+                end = math.inf if seconds is None else begin + seconds
+                self._show(work, cache, timed, measured, lambda: not self.proves or time.perf_counter() > end)
         return {"measured": measured, "measure_s": time.perf_counter() - begin}
+
+    def cross_check(self, work: Work, names: Sequence[str], cache: str, launch_floor_s: float) -> dict[str, Any]:
+        """The same calls by the other timers, once `sample` has timed them in this cache state."""
+        if self.device.type != "cuda":
+            raise Refused("unsupported", "one_timer", "a CPU has one timer: there is nothing to check it against")
+        begin = time.perf_counter()
+        with precision_flags(work.case.precision):
+            found = witness.cross_check(work, names, cache, self.clocks, self.telemetry, launch_floor_s, self.at)
+        return {"crossed": found, "measure_s": time.perf_counter() - begin}
 
     def _correct(self, work: Work, slot: int, output: Any) -> tuple[list[torch.Tensor], Errors]:
         self._synchronize()
@@ -195,6 +188,25 @@ class Bench:
             raise Refused("broken", errors.reason, errors.detail)
         return tensors_in(output), errors
 
+    def _show(
+        self,
+        work: Work,
+        cache: str,
+        timed: Sequence[Timed],
+        measured: dict[str, dict[str, Any]],
+        out_of_time: Callable[[], bool],
+    ) -> None:
+        """Adds to what was measured whether its cache state is what it is called."""
+        medians_s = {
+            name: statistics.median(outcome["samples_s"])
+            for name, outcome in measured.items()
+            if outcome.get("samples_s")
+        }
+        work.medians_s[cache] = medians_s
+        by_name = {one.name: one for one in timed}
+        for name, proof in states.show(work, cache, by_name, medians_s, self.clocks, self.at, out_of_time).items():
+            measured[name].update(cache_proof=proof.verdict, cache_evidence=proof.evidence)
+
     def _make_all(
         self, work: Work, names: Sequence[str], cache: str, measured: dict[str, dict[str, Any]]
     ) -> list[Timed]:
@@ -202,11 +214,11 @@ class Bench:
         for name in names:
             try:
                 at = partial(self.at, name)
-                one = make_timed(name, work.ready[name], work.ring, cache, self.clocks, at)
+                one = make_timed(name, work.ready[name], work.ring_of(cache), cache, self.clocks, at)
                 self.at(name, "check the timed launches")
-                self._check_launches(work, one)
+                self._check_launches(work, one, cache)
                 if self.device.type == "cuda":
-                    measured[name] = dict(zip(("host_s", "eager_s"), host_and_eager_s(one.calls), strict=True))
+                    measured[name] = dict(zip(("host_s", "eager_s"), host_and_eager_s(one), strict=True))
                     self._synchronize()
             except Exception as error:
                 outcome = status_of(error)
@@ -217,23 +229,22 @@ class Bench:
                 timed.append(one)
         return timed
 
-    def _check_launches(self, work: Work, timed: Timed) -> None:
+    def _check_launches(self, work: Work, timed: Timed, cache: str = "cold") -> None:
         """Leaves the outputs poisoned, so that the check after the samples sees what the samples wrote."""
         timed.poison()
         with check.unchanged(work.ring.slots[0]):
             timed.launch.enqueue()
             self._synchronize()
-            self._verify(work, timed)
+            self._verify(work, timed, cache)
         timed.poison()
 
-    def _verify(self, work: Work, timed: Timed) -> None:
-        count = len(timed.calls)
-        errors = timed.verify(work.verify, sorted({0, count // 2, count - 1}))
+    def _verify(self, work: Work, timed: Timed, cache: str = "cold") -> None:
+        errors = timed.verify(partial(work.verify, cache=cache))
         if errors is not None:
             raise Refused("broken", errors.reason, f"in the timed launches: {errors.detail}")
 
     def _rounds(
-        self, work: Work, timed: list[Timed], seconds: float | None, measured: dict[str, dict[str, Any]]
+        self, work: Work, cache: str, timed: list[Timed], seconds: float | None, measured: dict[str, dict[str, Any]]
     ) -> None:
         if not timed:
             return
@@ -243,6 +254,7 @@ class Bench:
             launches_s = self._pilot(timed)
             left_s = None if seconds is None else max(seconds - (time.perf_counter() - begin), 0.0)
             rounds, repeats = rounds_and_repeats(launches_s, left_s, _SAMPLE_S[self.device.type])
+            repeats = [min(times, one.most_repeats or times) for one, times in zip(timed, repeats, strict=True)]
             launches = [one.repeated(times) for one, times in zip(timed, repeats, strict=True)]
             clock = WatchedClock(self._clock, self.telemetry)
             planned_s = rounds * sum(times * one_s for times, one_s in zip(repeats, launches_s, strict=True))
@@ -251,26 +263,31 @@ class Bench:
         except ImpossibleTime as impossible:
             name = timed[impossible.index].name
             measured[name] = {"status": "invalid", "reason": "impossible_time", "detail": str(impossible)}
-            self._rounds(work, [one for one in timed if one.name != name], seconds, measured)
+            self._rounds(work, cache, [one for one in timed if one.name != name], seconds, measured)
             return
         for one, launch, values in zip(timed, launches, samples, strict=True):
             try:
-                self._verify(work, one)
+                self._verify(work, one, cache)
             except Refused as refused:
                 measured[one.name] = {"status": refused.status, "reason": refused.reason, "detail": str(refused)}
                 continue
+            seen = clock.seen(launch)
+            if one.captured and one.captured.programmatic:
+                seen.update(marks=[*seen["marks"], "overlapped"], flags={"programmatic_launch": "on"})
             measured.setdefault(one.name, {}).update(
                 samples_s=values,
                 calls_per_sample=launch.calls,
                 timer=one.timer,
                 kernels=len(one.nodes) if one.nodes else None,
                 kernel_names=one.nodes,
-                **clock.seen(),
+                workspace_bytes=one.workspace_bytes,
+                **seen,
             )
 
     def _pilot(self, timed: list[Timed]) -> list[float]:
         """Seconds of one launch of each, as they come interleaved: what a launch alone takes may be far from it."""
         _, repeats = rounds_and_repeats([one.launch_s for one in timed], None, _SAMPLE_S[self.device.type])
+        repeats = [min(times, one.most_repeats or times) for one, times in zip(timed, repeats, strict=True)]
         launches = [one.repeated(times) for one, times in zip(timed, repeats, strict=True)]
         clock = WatchedClock(self._clock, self.telemetry)
         piloted = [

@@ -1,7 +1,8 @@
 """CUDA graphs: capture, and what a captured graph really holds.
 
 A graph may hold something else than the stream ran: a copy becomes a memcpy node, a kernel may be
-missing. So the nodes are read back through the driver.
+missing. So the nodes are read back through the driver, and so are edges by which a kernel may begin
+before its predecessor has ended.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -17,6 +20,7 @@ import torch
 from gemmgate.suite.cases import Call
 
 _NODE_TYPES = {0: "kernel", 1: "memcpy", 2: "memset", 3: "host", 4: "graph", 5: "empty"}
+_PROGRAMMATIC = 1
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,10 @@ class Captured:
 
     `nodes` are the graph's nodes in order, as `kernel` names or, in parentheses, what else they are;
     empty where the driver could not be asked. `host_s` is how long the host needs to queue a replay.
+    `programmatic` is how many edges are programmatic launches: their kernels overlap.
+
+    Calls over one slot reuse the memory of their outputs, as they would in a program, and `outputs`
+    has the last call's alone: fresh memory for each would push the slot out of the cache.
     """
 
     graph: torch.cuda.CUDAGraph
@@ -32,6 +40,7 @@ class Captured:
     calls: int
     nodes: tuple[str, ...]
     host_s: float
+    programmatic: int = 0
 
     def replay(self, times: int) -> None:
         for _ in range(times):
@@ -44,16 +53,26 @@ def capture(calls: Sequence[Call], *, passes: int = 1) -> Captured:
     outputs: list[Any] = []
     torch.cuda.synchronize()
     # Not `with torch.cuda.graph(...)`: that collects garbage and empties the allocator's cache each time.
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
+    with torch.cuda.stream(_stream(torch.cuda.current_device())):
+        # What a library allocates once for a stream, such as cuBLAS its workspace, must not land in a graph's pool.
+        calls[0]()
+        torch.cuda.synchronize()
         graph.capture_begin(capture_error_mode="thread_local")
         try:
             for _ in range(passes):
-                outputs.extend(call() for call in calls)
-        finally:
-            graph.capture_end()
+                for call in calls:
+                    output = call()
+                    if len(calls) == 1:
+                        outputs.clear()
+                    outputs.append(output)
+        except BaseException:
+            with suppress(RuntimeError):  # it would say that capturing failed, not why
+                graph.capture_end()
+            raise
+        graph.capture_end()
     torch.cuda.synchronize()
     nodes = _nodes(graph.raw_cuda_graph())
+    programmatic = _programmatic_edges(graph.raw_cuda_graph())
     graph.instantiate()
     host_s = 0.0
     for _ in range(2):
@@ -61,7 +80,13 @@ def capture(calls: Sequence[Call], *, passes: int = 1) -> Captured:
         graph.replay()
         host_s = time.perf_counter() - begin
         torch.cuda.synchronize()
-    return Captured(graph, tuple(outputs), passes * len(calls), nodes, host_s)
+    return Captured(graph, tuple(outputs), passes * len(calls), nodes, host_s, programmatic)
+
+
+@cache
+def _stream(device: int) -> Any:
+    """The one stream that captures: what libraries keep for a stream, they then keep once."""
+    return torch.cuda.Stream(device)
 
 
 def nodes_per_call(captured: Captured) -> tuple[str, ...] | None:
@@ -77,6 +102,30 @@ def nodes_per_call(captured: Captured) -> tuple[str, ...] | None:
     if any(count % captured.calls for count in counts.values()):
         return None
     return captured.nodes[:each]
+
+
+class _EdgeData(ctypes.Structure):
+    """CUgraphEdgeData of the driver's interface."""
+
+    _fields_ = (
+        ("from_port", ctypes.c_ubyte),
+        ("to_port", ctypes.c_ubyte),
+        ("type", ctypes.c_ubyte),
+        ("reserved", ctypes.c_ubyte * 5),
+    )
+
+
+def _programmatic_edges(raw: int) -> int:
+    """Edges by which a kernel may begin before the one before it has ended; 0 where the driver cannot say."""
+    ask = getattr(_driver(), "cuGraphGetEdges_v2", None)
+    graph, count = ctypes.c_void_p(raw), ctypes.c_size_t()
+    if ask is None or ask(graph, None, None, None, ctypes.byref(count)) or not count.value:
+        return 0
+    ends = [(ctypes.c_void_p * count.value)() for _ in range(2)]
+    data = (_EdgeData * count.value)()
+    if ask(graph, *ends, data, ctypes.byref(count)):
+        return 0
+    return sum(edge.type == _PROGRAMMATIC for edge in data)
 
 
 def _nodes(raw: int) -> tuple[str, ...]:
@@ -125,6 +174,7 @@ def _node_name(driver: ctypes.CDLL, node: ctypes.c_void_p) -> str:
     return "kernel"
 
 
+@cache
 def _driver() -> ctypes.CDLL | None:
     """libcuda with the functions used here, or None: an old driver, or a GPU of another maker."""
     if torch.version.hip:

@@ -21,6 +21,8 @@ from gemmgate.suite.records import Machine, Stack, machine_key
 
 _THROTTLED = {0x8: "hw_slowdown", 0x20: "sw_thermal", 0x40: "hw_thermal", 0x80: "hw_power_brake"}
 _POWER_CAP = 0x4
+_CLOCK_SET = {0x2: "application clocks", 0x10: "sync boost"}
+_COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 
 
 class Telemetry:
@@ -32,8 +34,8 @@ class Telemetry:
             return
         with suppress(pynvml.NVMLError):
             pynvml.nvmlInit()
-            uuid = str(torch.cuda.get_device_properties(device).uuid)
-            self._handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+            self._handle = _find_handle(torch.cuda.get_device_properties(device))
+        self._ecc_errors = self._uncorrected_errors()
 
     def read(self, name: str, *arguments: Any) -> Any:
         """What `nvmlDeviceGet<name>` says, or None."""
@@ -65,21 +67,48 @@ class Telemetry:
         return milliwatts / 1e3 if milliwatts else None
 
     def marks(self) -> set[str]:
-        """Of `throttled power_limited shared`, those that hold now."""
-        found = set()
+        """Of `throttled power_limited clock_locked shared ecc_errors`, those that hold now."""
+        if self._handle is None:
+            return set()
         reasons = self.read("CurrentClocksThrottleReasons") or 0
-        if reasons & _POWER_CAP:
-            found.add("power_limited")
-        if any(reasons & bit for bit in _THROTTLED):
-            found.add("throttled")
-        if self._others():
-            found.add("shared")
-        return found
+        holds = {
+            "power_limited": reasons & _POWER_CAP,
+            "throttled": any(reasons & bit for bit in _THROTTLED),
+            "clock_locked": any(reasons & bit for bit in _CLOCK_SET),
+            "shared": self._others(),
+            "ecc_errors": self._uncorrected_errors() > self._ecc_errors,
+        }
+        return {mark for mark, is_so in holds.items() if is_so}
+
+    def settings(self) -> dict[str, Any]:
+        """What an administrator chose for the GPU, as fields of a `Machine`."""
+        locked_mhz = self.read("ApplicationsClock", pynvml.NVML_CLOCK_SM) or 0
+        default_mhz = self.read("DefaultApplicationsClock", pynvml.NVML_CLOCK_SM) or 0
+        ecc, mode = self.read("EccMode"), self.read("ComputeMode")
+        return {
+            "power_default_w": (self.read("PowerManagementDefaultLimit") or 0) / 1e3,
+            "clock_set_hz": locked_mhz * 1e6 if locked_mhz != default_mhz else 0.0,
+            "compute_mode": _COMPUTE_MODES.get(mode, "") if mode is not None else "",
+            "ecc": ("on" if ecc[0] else "off") if ecc else "",
+        }
+
+    def _uncorrected_errors(self) -> int:
+        return self.read("TotalEccErrors", pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC) or 0
 
     def _others(self) -> bool:
         """Whether another process computes here. In a container NVML may give this process another number, or none."""
         processes = [process.pid for process in self.read("ComputeRunningProcesses") or ()]
         return len([pid for pid in processes if pid != os.getpid()]) > (0 if os.getpid() in processes else 1)
+
+
+def _find_handle(properties: Any) -> Any:
+    """The GPU's NVML handle; of a slice of one, that of the whole, which alone has clocks and power."""
+    with suppress(pynvml.NVMLError):
+        return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{properties.uuid}")
+    with suppress(pynvml.NVMLError):
+        part = pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{properties.uuid}")
+        return pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part)
+    return None
 
 
 def pick_device(asked: str) -> torch.device:
@@ -154,11 +183,17 @@ def describe_machine(device: torch.device, telemetry: Telemetry) -> Machine:
         model=found.name,
         memory_bytes=found.total_memory,
         power_limit_w=limit_w,
-        mig="on" if mig and mig[0] else "",
+        mig=_mig_profile(found.name) or ("on" if mig and mig[0] else ""),
         power_mode=power_mode,
         cores=found.multi_processor_count,
         board=_short_hash(str(found.uuid)),
+        **telemetry.settings(),
     )
+
+
+def _mig_profile(name: str) -> str:
+    """`1g.18gb` of `NVIDIA H200 MIG 1g.18gb`."""
+    return name.partition(" MIG ")[2]
 
 
 def describe_stack(device: torch.device) -> Stack:

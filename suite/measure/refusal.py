@@ -39,6 +39,7 @@ def status_of(error: Exception) -> dict[str, Any]:
         "OutOfMemoryError": ("out_of_memory", "device_memory"),
         "MemoryError": ("out_of_memory", "host_memory"),
         "OutOfResources": ("unsupported", "tile_does_not_fit"),
+        "ImpossibleTime": ("invalid", "impossible_time"),
     }
     status, reason = known.get(kind, ("error", kind))
     fatal = kind == "AcceleratorError" or any(sign in text for sign in _FATAL_SIGNS)

@@ -8,7 +8,7 @@ layers would: full of clean lines of other tensors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -62,12 +62,43 @@ def build_ring(make: Callable[[int], Inputs], cache_bytes: int, device: torch.de
     first = make(0)
     size = storage_bytes(first)
     count = slots_needed(size, cache_bytes)
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
-    if count * size > _HOST_SHARE * free:
-        return Ring(
-            (first,),
-            size,
-            cold=False,
-            why=f"a cold ring takes {count * size >> 20} MiB, more than a quarter of the free {free >> 20} MiB",
-        )
+    why = _too_large(count * size, device)
+    if why:
+        return Ring((first,), size, cold=False, why=why)
     return Ring((first, *(make(index) for index in range(1, count))), size, cold=True)
+
+
+def serving_ring(
+    ring: Ring, make: Callable[[int], Inputs], activations: Sequence[str], cache_bytes: int, device: torch.device
+) -> Ring:
+    """The slots of a cold ring with the activations of its first slot in all of them.
+
+    The weights alone have to make it cold, so it may need more slots than the other. `ring` is not cold
+    where memory is short or where there is nothing but activations.
+    """
+    shared = {name: ring.slots[0][name] for name in activations}
+    weight_bytes = ring.input_bytes - storage_bytes(shared)
+    if weight_bytes <= 0:
+        return Ring(ring.slots[:1], ring.input_bytes, cold=False, why="all inputs of this case are activations")
+    count = slots_needed(weight_bytes, cache_bytes)
+    why = _too_large(max(count - len(ring.slots), 0) * ring.input_bytes, device)
+    if why:
+        return Ring(ring.slots[:1], ring.input_bytes, cold=False, why=why)
+    own = (*ring.slots[:count], *(make(index) for index in range(len(ring.slots), count)))
+    return Ring(tuple({**slot, **shared} for slot in own), ring.input_bytes, cold=True)
+
+
+def extra_slots(
+    make: Callable[[int], Inputs], first: int, count: int, input_bytes: int, device: torch.device
+) -> tuple[Inputs, ...] | None:
+    """`count` slots from `make(first)` on, or None where that would take too much memory."""
+    if _too_large(count * input_bytes, device):
+        return None
+    return tuple(make(index) for index in range(first, first + count))
+
+
+def _too_large(size: int, device: torch.device) -> str:
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+    if size <= _HOST_SHARE * free:
+        return ""
+    return f"a cold ring takes {size >> 20} MiB, more than a quarter of the free {free >> 20} MiB"

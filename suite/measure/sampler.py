@@ -14,6 +14,8 @@ from typing import Protocol
 from gemmgate.suite.records import MIN_SAMPLES
 
 _ROUNDS = 40
+_MOST_REPEATS = 100_000
+"""Of a launch within one sample, where a clock claims that launches take next to nothing."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def rounds_and_repeats(launches_s: Sequence[float], budget_s: float | None, defa
     if budget_s is not None:
         rounds = max(MIN_SAMPLES, min(_ROUNDS, int(budget_s / max(sum(launches_s), 1e-9))))
         per_sample_s = budget_s / (rounds * max(len(launches_s), 1))
-    return rounds, [max(1, round(per_sample_s / max(seconds, 1e-9))) for seconds in launches_s]
+    return rounds, [max(1, min(_MOST_REPEATS, round(per_sample_s / max(seconds, 1e-9)))) for seconds in launches_s]
 
 
 def sample(

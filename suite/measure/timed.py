@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -15,12 +15,19 @@ from gemmgate.suite.cases import Call, Prepared
 from gemmgate.suite.measure.check import Errors, poison
 from gemmgate.suite.measure.graph import Captured, capture, nodes_per_call
 from gemmgate.suite.measure.refusal import Refused
-from gemmgate.suite.measure.rotation import Ring, tensors_in
+from gemmgate.suite.measure.rotation import Ring, storage_bytes, tensors_in
 from gemmgate.suite.measure.sampler import Clock, Launch, time_launches
 
 GRAPH_S = 1e-3
 """A captured graph lasts about this long, so that the gap before it is small beside it."""
+_GAP_S = 4e-6
+"""About how long that gap is: what a replay of one short call takes is mostly this."""
 _MAX_NODES = 4096
+_MOST_QUEUED = 200
+"""Calls without a graph in one sample: the stream's queue holds about a thousand launches, and a full one lets the
+device catch up with the host."""
+_HOST_CALLS = 64
+_HOST_S = 20e-3
 
 Verify = Callable[[int, Any], Errors]
 """Compares what a call returned with the reference of the ring's slot of that index."""
@@ -36,9 +43,15 @@ class Timed:
     launch_s: float
     calls: tuple[Call, ...]
     workspaces: list[Any]
+    workspace_bytes: int = 0
     nodes: tuple[str, ...] = ()
     captured: Captured | None = None
     last: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def most_repeats(self) -> int | None:
+        """How often one sample may hold the launch; None where that does not matter."""
+        return _MOST_QUEUED if self.timer == "events" else None
 
     def repeated(self, times: int) -> Launch:
         """The launch `times` times over, as one sample."""
@@ -56,17 +69,19 @@ class Timed:
         poison(tensors_in(list(outputs)))
         poison(tensors_in(self.workspaces))
 
-    def verify(self, verify: Verify, slots: Sequence[int]) -> Errors | None:
+    def verify(self, verify: Verify) -> Errors | None:
         """The first error among the outputs that the last launches wrote, or None.
 
-        From a graph the outputs of `slots` are compared with their references and all are looked
-        through for what was not written; otherwise those of the calls last made.
+        From a graph the outputs of the first, the middle and the last call are compared with their
+        references and all are looked through for what was not written; otherwise those of the calls
+        last made.
         """
         if self.captured is None:
             found = [verify(slot, output) for slot, output in self.last.items()]
         else:
-            count = len(self.calls)
-            found = [verify(slot, self.captured.outputs[slot]) for slot in slots if slot < count]
+            outputs = self.captured.outputs
+            picked = sorted({0, len(outputs) // 2, len(outputs) - 1})
+            found = [verify(index % len(self.calls), outputs[index]) for index in picked]
             written = [
                 torch.isfinite(tensor).all()
                 for tensor in tensors_in(self.captured.outputs)
@@ -86,30 +101,36 @@ def make_timed(
 ) -> Timed:
     """Binds, warms up, captures. `clocks` has `graph` and `events`, or `perf_counter` alone.
 
-    Raises `Refused` where a captured graph does not hold what the calls launched.
+    Raises `Refused` where a captured graph does not hold what the calls launched, or where the clock
+    gives a time that cannot be.
     """
     at("bind")
-    slots = ring.slots if cache == "cold" else ring.slots[:1]
+    slots = ring.slots[:1] if cache == "hot" else ring.slots
     # Only the scratch of these calls is poisoned later: earlier ones are gone with their slots.
     prepared.workspaces.clear()
-    calls = tuple(prepared.bind(inputs) for inputs in slots)
+    first = prepared.bind(slots[0])
+    workspace_bytes = storage_bytes(prepared.workspaces)
+    calls = (first, *(prepared.bind(inputs) for inputs in slots[1:]))
     calls[0]()
     if "perf_counter" in clocks:
-        return _called(name, "perf_counter", calls, prepared, clocks["perf_counter"])
-    torch.cuda.synchronize()
-    if not prepared.capturable:
-        return _called(name, "events", calls, prepared, clocks["events"])
-    at("capture")
-    return _captured(name, calls, prepared, clocks["graph"])
+        timed = one_by_one(name, "perf_counter", calls, prepared, clocks["perf_counter"])
+    elif prepared.capturable:
+        torch.cuda.synchronize()
+        at("capture")
+        timed = _captured(name, calls, prepared, clocks["graph"])
+    else:
+        timed = one_by_one(name, "events", calls, prepared, clocks["events"])
+    return replace(timed, workspace_bytes=workspace_bytes)
 
 
 def _captured(name: str, calls: tuple[Call, ...], prepared: Prepared, clock: Clock) -> Timed:
     graph = capture(calls)
-    one_s = min(time_launches(clock, [_replay(graph)] * 2))
-    passes = min(math.ceil(GRAPH_S / max(one_s, 1e-9)), max(1, _MAX_NODES // max(len(graph.nodes), len(calls))))
+    one_s = _shortest(clock, [_replay(graph)] * 2)
+    calls_s = max(one_s - _GAP_S, one_s / 4)
+    passes = min(math.ceil(GRAPH_S / calls_s), max(1, _MAX_NODES // max(len(graph.nodes), len(calls))))
     if passes > 1:
         graph = capture(calls, passes=passes)
-        one_s = min(time_launches(clock, [_replay(graph)] * 2))
+        one_s = _shortest(clock, [_replay(graph)] * 2)
     each = nodes_per_call(graph)
     if graph.nodes and each is None:
         raise Refused(
@@ -119,14 +140,23 @@ def _captured(name: str, calls: tuple[Call, ...], prepared: Prepared, clock: Clo
         raise Refused(
             "invalid", "no_kernel", f"the captured graph holds no kernel, only {', '.join(each) or 'nothing'}"
         )
-    return Timed(name, clock.name, _replay(graph), one_s, calls, prepared.workspaces, each or (), graph)
+    launch = _replay(graph)
+    return Timed(name, clock.name, launch, one_s, calls, prepared.workspaces, nodes=each or (), captured=graph)
 
 
 def _replay(graph: Captured) -> Launch:
     return Launch(lambda: graph.replay(1), graph.calls, graph.host_s)
 
 
-def _called(name: str, timer: str, calls: tuple[Call, ...], prepared: Prepared, clock: Clock) -> Timed:
+def _shortest(clock: Clock, launches: Sequence[Launch]) -> float:
+    seconds = time_launches(clock, launches)
+    for value in seconds:
+        if not (math.isfinite(value) and value > 0):
+            raise Refused("invalid", "impossible_time", f"the clock gave {value} s for one launch")
+    return min(seconds)
+
+
+def one_by_one(name: str, timer: str, calls: tuple[Call, ...], prepared: Prepared, clock: Clock) -> Timed:
     """One call after the other, round the ring; `last` keeps the newest output of each slot that was kept."""
     last: dict[int, Any] = {}
     order: Iterator[int] = itertools.cycle(range(len(calls)))
@@ -137,16 +167,23 @@ def _called(name: str, timer: str, calls: tuple[Call, ...], prepared: Prepared, 
         last.clear()
         last[slot] = output
 
+    if timer == "events":
+        enqueue()  # so that the next one shows what the host needs from now on
     begin = time.perf_counter()
     enqueue()
     launch = Launch(enqueue, 1, time.perf_counter() - begin)
-    one_s = min(time_launches(clock, [launch] * 3))
+    one_s = _shortest(clock, [launch] * 3)
     return Timed(name, timer, launch, one_s, calls, prepared.workspaces, last=last)
 
 
-def host_and_eager_s(calls: Sequence[Call]) -> tuple[float, float]:
-    """Host seconds to queue a call, and seconds a call when called one after the other without a graph."""
-    taken = [*calls, *calls, *calls][: max(24, min(len(calls), 64))]
+def host_and_eager_s(timed: Timed) -> tuple[float, float]:
+    """Host seconds to queue a call, and seconds a call when called one after the other without a graph.
+
+    Enough calls that the wait for the last one does not count, few enough for the queue.
+    """
+    one_s = timed.launch_s / timed.launch.calls
+    count = max(8, min(_HOST_CALLS, round(_HOST_S / one_s)))
+    taken = list(itertools.islice(itertools.cycle(timed.calls), count))
     results = []
     for _ in range(3):
         torch.cuda.synchronize()
@@ -155,5 +192,5 @@ def host_and_eager_s(calls: Sequence[Call]) -> tuple[float, float]:
             call()
         queued = time.perf_counter()
         torch.cuda.synchronize()
-        results.append(((queued - begin) / len(taken), (time.perf_counter() - begin) / len(taken)))
+        results.append(((queued - begin) / count, (time.perf_counter() - begin) / count))
     return sorted(results)[1]

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from gemmgate.suite.measure.clock import EventClock
 from gemmgate.suite.measure.machine import Telemetry
 from gemmgate.suite.measure.sampler import Clock, Finish, Launch
 
+_UNSTEADY = 0.05
+"""A clock whose readings lie further apart than this is a mark."""
+_OFTEN = 5
+"""What holds in one reading of so many is a mark."""
+
 
 class WatchedClock:
-    """A clock that reads the telemetry every few rounds."""
+    """A clock that reads the telemetry every few rounds, while the device is busy where the clock allows that."""
 
     name = "watched"
     _EVERY = 4
@@ -22,28 +29,38 @@ class WatchedClock:
         self._telemetry = telemetry
         self._rounds = 0
         self._readings: list[tuple[float | None, float | None, set[str]]] = []
+        self._starved: Counter[int] = Counter()
 
     def start(self, launches: Sequence[Launch]) -> Finish:
         """As the clock it watches; looks while the next round is under way, so that it sees the load."""
         finish = self._clock.start(launches)
 
         def watched() -> list[float]:
-            seconds = finish()
             if self._rounds % self._EVERY == 0:
-                self._readings.append((self._telemetry.sm_clock_hz, self._telemetry.power_w, self._telemetry.marks()))
+                self._read()
+            seconds = finish()
+            starved = self._clock.starved if isinstance(self._clock, EventClock) else [False] * len(launches)
+            self._starved.update(id(launch) for launch, is_so in zip(launches, starved, strict=True) if is_so)
             self._rounds += 1
             return seconds
 
         return watched
 
-    def seen(self) -> dict[str, Any]:
+    def seen(self, launch: Launch) -> dict[str, Any]:
         """Median clock and power, and marks that held in a fifth of the readings or more."""
         clocks = [clock for clock, _, _ in self._readings if clock]
         powers = [power for _, power, _ in self._readings if power]
-        marks = {mark for _, _, found in self._readings for mark in found}
-        often = math.ceil(len(self._readings) / 5)
+        held = Counter(mark for _, _, found in self._readings for mark in found)
+        marks = {mark for mark, count in held.items() if count >= math.ceil(len(self._readings) / _OFTEN)}
+        if clocks and max(clocks) - min(clocks) > _UNSTEADY * max(clocks):
+            marks.add("clock_moved")
+        if self._starved[id(launch)] * _OFTEN > self._rounds:
+            marks.add("host_bound")
         return {
             "sm_clock_hz": statistics.median(clocks) if clocks else None,
             "power_w": statistics.median(powers) if powers else None,
-            "marks": sorted(mark for mark in marks if sum(mark in found for _, _, found in self._readings) >= often),
+            "marks": sorted(marks),
         }
+
+    def _read(self) -> None:
+        self._readings.append((self._telemetry.sm_clock_hz, self._telemetry.power_w, self._telemetry.marks()))

@@ -7,7 +7,7 @@ that no library can write between the replies):
     {id, op, deadline_s, ...}  ->  {id, ok: true, ...}  or  {id, status, reason, detail, fatal?}
 
 and between them `{id, at: {implementation, step}}`, sent before each step, so that the parent can name
-the culprit when nothing more comes. Operations: `hello supports prepare check sample drop bye`.
+the culprit when nothing more comes. Operations: `hello limits supports prepare check sample cross_check drop bye`.
 `fatal` says that this process cannot be used further.
 """
 
@@ -104,6 +104,7 @@ class Worker:
         self._device = device
         self._bench = Bench(device, target, telemetry, self._at)
         self._work: Any = None
+        self._key: Any = None
         kernels = Path(importlib.import_module("gemmgate.kernels").__path__[0])
         return {
             "protocol": PROTOCOL,
@@ -133,9 +134,10 @@ class Worker:
 
     def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
         case = Case.from_json(request["case"])
-        if self._work is None or self._work.case.to_json() != case.to_json():
+        key = (case.to_json(), request["seed"], request["data"], request["caches"])
+        if self._work is None or self._key != key:
             self._drop({})
-            self._work = self._begin(case, request)
+            self._work, self._key = self._begin(case, request), key
         implementation = self._catalog.implementation(case.family, request["implementation"])
         return self._bench.prepare(self._work, implementation)
 
@@ -150,7 +152,7 @@ class Worker:
             case,
             lambda slot: make_inputs(case, seed + slot, self._device, data),
             lambda inputs: reference(case, inputs),
-            cold="cold" in request["caches"],
+            cold=bool({"cold", "serving"} & set(request["caches"])),
         )
 
     def _check(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,13 +168,20 @@ class Worker:
         )
         limits = Limits(**request["limits"])
         flop, bytes_moved = work.family.flop(work.case), work.family.bytes_moved(work.case)
+        if cache == "serving":
+            bytes_moved -= work.activation_bytes
+        from_where = "hot" if cache == "hot" else "cold"
         for measured in result["measured"].values():
             samples = sorted(measured.get("samples_s", ()))
             if samples:
-                why = impossible(limits, work.case, cache, samples[len(samples) // 2], flop, bytes_moved)
+                why = impossible(limits, work.case, from_where, samples[len(samples) // 2], flop, bytes_moved)
                 if why:
                     measured.update(status="invalid", reason="faster_than_possible", detail=why)
-        return {**result, "roof_s": roof_s(limits, work.case, cache, flop, bytes_moved)}
+        return {**result, "roof_s": roof_s(limits, work.case, from_where, flop, bytes_moved)}
+
+    def _cross_check(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        names, floor_s = request["implementations"], request["limits"]["launch_floor_s"]
+        return self._bench.cross_check(self._work, names, request["cache"], floor_s)
 
     def _drop(self, request: Mapping[str, Any]) -> dict[str, Any]:
         import gc

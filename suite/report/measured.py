@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from gemmgate.suite.compare import Rated, rate
 from gemmgate.suite.records import Row, Run
 from gemmgate.suite.report import units
+from gemmgate.suite.report.checks import by_data, cross_checks, without_checks
 from gemmgate.suite.report.layout import Block, Cell, Column, Notes, Table, cells
 from gemmgate.suite.report.means import means
 from gemmgate.suite.report.times import cache_states, group, legend, times
@@ -44,7 +45,7 @@ def where(run: Run) -> Notes:
 
 
 def _family(family: str, rated: Sequence[Rated], run: Run) -> list[Block]:
-    timed = [r for r in rated if r.row.kind == "time"]
+    timed = without_checks([r for r in rated if r.row.kind == "time"])
     lines = group(timed)
     shown = [line for line in lines if line.first_ok()]
     cases = len({r.row.case for r in rated})
@@ -59,7 +60,7 @@ def _family(family: str, rated: Sequence[Rated], run: Run) -> list[Block]:
         found.append(_values(f"{family}: values" if shown else title, values))
     if not found:
         found.append(Notes((f"{title}: nothing was measured.",), "head"))
-    found += _failures(rated)
+    found += cross_checks(rated) + by_data(rated) + _failures(rated)
     if shown:
         found += means(timed, caches, cases)
         found += totals(family, timed, run.selection, caches)

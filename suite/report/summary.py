@@ -8,6 +8,7 @@ from gemmgate.suite.compare import Rated, rate
 from gemmgate.suite.errors import unknown
 from gemmgate.suite.records import Run
 from gemmgate.suite.report import markdown, units
+from gemmgate.suite.report.checks import without_checks
 from gemmgate.suite.report.layout import Block, Cell, Column, Notes, Style, Table
 from gemmgate.suite.report.means import left_out, mean_text
 from gemmgate.suite.report.measured import where
@@ -22,7 +23,7 @@ def markdown_summary(run: Run, implementations: Sequence[str] = (), cache: str =
     for name in implementations:
         if name not in known:
             raise unknown("implementation", name, known)
-    rated = [r for r in rate(run.rows) if r.row.kind == "time" and r.row.cache == cache]
+    rated = without_checks([r for r in rate(run.rows) if r.row.kind == "time" and r.row.cache == cache])
     blocks: list[Block] = [
         _family(family, [r for r in rated if r.row.family == family], implementations, cache)
         for family in dict.fromkeys(r.row.family for r in rated)

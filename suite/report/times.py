@@ -12,6 +12,7 @@ from gemmgate.suite.report import units
 from gemmgate.suite.report.layout import Cell, Column, Notes, Style, Table, cells
 
 CACHE_ORDER = ("cold", "serving", "hot")
+_EAGER_LOSS = 1.03
 _VARIANT = ("timer", "data", "seed", "phase", "target")
 
 
@@ -174,6 +175,24 @@ def _marks(line: Line, usual_timer: str) -> str:
     )
 
 
+def _eager_losses(lines: Sequence[Line], cache: str) -> list[str]:
+    """Who wins as a kernel and loses as a call: the host's part is in the eager time alone."""
+    eager = {
+        line.case: line.by_cache[cache].row.eager_s for line in lines if line.is_yardstick() and cache in line.by_cache
+    }
+    losers: Counter[str] = Counter()
+    for line in lines:
+        rated, other_s = line.by_cache.get(cache), eager.get(line.case)
+        if rated is None or rated.ratio is None or not rated.row.eager_s or not other_s:
+            continue
+        if rated.ratio.low > 1 and rated.row.eager_s > _EAGER_LOSS * other_s:
+            losers[line.implementation] += 1
+    if not losers:
+        return []
+    said = ", ".join(f"{name} in {units.counted(count, 'case')}" for name, count in losers.items())
+    return [f"Faster in a graph, slower when called one by one, where the host counts: {said}."]
+
+
 def legend(lines: Sequence[Line], caches: Sequence[str]) -> Notes:
     """What the signs mean, and what the table cannot claim."""
     rated = [r for line in lines for r in line.by_cache.values() if r.row.status == "ok"]
@@ -187,6 +206,7 @@ def legend(lines: Sequence[Line], caches: Sequence[str]) -> Notes:
         notes.append(
             "error x: error against float64 over the yardstick's. roof: least time the machine allows over time."
         )
+    notes += _eager_losses(lines, caches[0])
     unproven = sum(r.row.cache_proof == "unknown" for r in rated)
     if unproven:
         notes.append(f"The cache state is not proven in {unproven} of {units.counted(len(rated), 'measurement')}.")

@@ -1,0 +1,99 @@
+"""What stands beside the times of a family: the same calls by other timers, and on other distributions of inputs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from gemmgate.suite.compare import Rated
+from gemmgate.suite.records import CROSS_CHECK
+from gemmgate.suite.report import units
+from gemmgate.suite.report.layout import Block, Cell, Column, Notes, Table, cells
+
+_USUAL_DATA = "normal"
+
+
+def without_checks(rated: Sequence[Rated]) -> list[Rated]:
+    """The rows that count: timed by the timer of their kind, on the usual distribution where there are several."""
+    counted = [r for r in rated if r.row.phase != CROSS_CHECK]
+    present = list(dict.fromkeys(r.row.data for r in counted))
+    usual = _USUAL_DATA if _USUAL_DATA in present else next(iter(present), "")
+    return [r for r in counted if r.row.data == usual]
+
+
+def cross_checks(rated: Sequence[Rated]) -> list[Block]:
+    """A line for each call that was timed in several ways, and how many of the differences are explained."""
+    crossed = [r for r in rated if r.row.phase == CROSS_CHECK]
+    if not crossed:
+        return []
+    names = list(dict.fromkeys(r.row.timer for r in crossed))
+    counted = {_place(r): r for r in rated if r.row.phase != CROSS_CHECK}
+    by_place: dict[tuple[str, ...], dict[str, Rated]] = {}
+    for r in crossed:
+        by_place.setdefault(_place(r), {})[r.row.timer] = r
+    rows = []
+    for place, found in by_place.items():
+        own = counted.get(place)
+        line = [*cells(place[:3]), Cell(units.microseconds(own.row.median_s) if own else units.NONE)]
+        line += [Cell(_time(found.get(name))) for name in names]
+        line.append(Cell(str(next((r.row.kernels for r in found.values() if r.row.kernels is not None), ""))))
+        said = [r.row.detail for r in found.values() if r.row.detail and r.row.reason != "agrees"]
+        is_bad = any("unexplained" in r.row.marks or r.row.status != "ok" for r in found.values())
+        rows.append((*line, Cell("; ".join(said), "bad" if is_bad else "dim")))
+    columns = (
+        *(Column(name) for name in ("case", "implementation", "cache")),
+        Column("us", right=True),
+        *(Column(f"{name} us", right=True) for name in names),
+        Column("kernels", right=True),
+        Column("why they differ", wraps=True),
+    )
+    reasons = Counter(r.row.reason for r in crossed if r.row.status == "ok")
+    summary = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in reasons.most_common() if reason)
+    return [Table("Cross-check of the timers", columns, tuple(rows)), Notes((f"Other timers against it: {summary}.",))]
+
+
+def by_data(rated: Sequence[Rated]) -> list[Block]:
+    """Time and error by distribution of the inputs, where there are several."""
+    counted = [r for r in rated if r.row.phase != CROSS_CHECK and r.row.kind == "time"]
+    words = list(dict.fromkeys(r.row.data for r in counted))
+    if len(words) < 2:
+        return []
+    by_place: dict[tuple[str, ...], dict[str, Rated]] = {}
+    for r in counted:
+        by_place.setdefault(_place(r)[:3], {})[r.row.data] = r
+    base = _USUAL_DATA if _USUAL_DATA in words else words[0]
+    others = [word for word in words if word != base]
+    rows = []
+    for place, found in by_place.items():
+        if not any(r.row.status == "ok" for r in found.values()):
+            continue
+        line = [*place, _time(found.get(base)), _error(found.get(base))]
+        for word in others:
+            line += [_against(found.get(word), found.get(base)), _error(found.get(word))]
+        rows.append(cells(line))
+    columns = [Column(name) for name in ("case", "implementation", "cache")]
+    columns += [Column(f"{base} us", right=True), Column("error", right=True)]
+    for word in others:
+        columns += [Column(f"{word} us", right=True), Column("error", right=True)]
+    note = f"In brackets the change of the time against {base}. error: against float64, relative."
+    return [Table("By distribution of the inputs", tuple(columns), tuple(rows)), Notes((note,))]
+
+
+def _place(r: Rated) -> tuple[str, ...]:
+    return (r.row.case, r.row.implementation, r.row.cache, r.row.data)
+
+
+def _time(r: Rated | None) -> str:
+    if r is None:
+        return units.NONE
+    return units.microseconds(r.row.median_s) if r.row.status == "ok" else r.row.reason or r.row.status
+
+
+def _against(r: Rated | None, base: Rated | None) -> str:
+    if r is None or base is None or not r.row.median_s or not base.row.median_s:
+        return _time(r)
+    return f"{_time(r)} ({r.row.median_s / base.row.median_s - 1:+.1%})"
+
+
+def _error(r: Rated | None) -> str:
+    return units.NONE if r is None or r.row.error is None else f"{r.row.error:.1e}"
