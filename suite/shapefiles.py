@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gemmgate.suite.errors import UnreadableError, UsageError
@@ -141,7 +141,6 @@ def _whole(name: str, text: str) -> int:
 
 
 def _delimiter(header: str) -> str:
-    """The one of comma, semicolon and tab that separates most, outside parentheses."""
+    """The one of semicolon, comma and tab that separates most, outside parentheses; the first where none does."""
     bare = re.sub(r"\([^)]*\)", "", header)
-    count: Callable[[str], int] = bare.count
-    return max(",;\t", key=count)
+    return max(";,\t", key=bare.count)

@@ -148,8 +148,9 @@ def test_a_listed_case_is_not_made_again() -> None:
     assert [choice.case.tags[0] for choice in choices] == ["quick"]
 
 
-def test_list_shows_a_case_asked_for_by_name() -> None:
+def test_list_shows_a_case_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """`gemmgate list` takes such a name too."""
+    monkeypatch.setattr("gemmgate.suite.cli.list._worker", lambda device, suites: (None, "no worker"))
     result = called("list", "--case", "m1-n48-k64-fp32", "--impl", "cublas", "--device", "cpu", "--json")
     (entry,) = json.loads(result.stdout)
     assert entry["dims"] == {"m": 1, "n": 48, "k": 64}

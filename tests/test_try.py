@@ -17,6 +17,7 @@ from gemmgate.suite.catalog import Choice
 from gemmgate.suite.cli import _trial, try_
 from gemmgate.suite.compare import rate
 from gemmgate.suite.errors import UsageError
+from gemmgate.suite.records import Limits
 from gemmgate.suite.report.trial import fault, mean_interval, verdict
 from gemmgate.suite.statistics import Interval
 from gemmgate.suite.workers import Worker, WorkerLost
@@ -244,6 +245,7 @@ def test_a_right_function_is_checked_timed_and_compared(
     kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exit code 0, a sentence with the interval, the rows as JSON, and no new file in the checkout or the folder."""
+    monkeypatch.setattr(_trial, "measure_limits", lambda worker: Limits())
     monkeypatch.chdir(tmp_path)
     before = _state()
     options = ["--family", "dense_splitk", "--case", CASE, "--seconds", 2, "--device", "cpu", "--format", "json"]
