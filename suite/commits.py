@@ -27,15 +27,15 @@ def describe_commit(root: Path, asked: str = "") -> Commit:
 
     Raises `UsageError` where git does not know it, and where there is no git and none was named.
     """
-    if not (root / "pyproject.toml").exists():
-        return Commit(asked or f"v{__version__}", dirty=False)
-    if shutil.which("git") is None or not _git(root, "rev-parse", "--git-dir"):
-        if re.fullmatch(r"[0-9A-Za-z._-]{1,40}", asked):
-            return Commit(asked, dirty=False)
-        if asked:
+    installed = not (root / "pyproject.toml").exists()
+    why = "" if installed else _why_no_git(root)
+    if installed or why or (asked and not _git(root, "rev-parse", "--verify", "--quiet", "HEAD")):
+        if asked and not re.fullmatch(r"[0-9A-Za-z._-]{1,40}", asked):
             raise UsageError(f"--commit '{asked}' is no name for a commit: 1 to 40 letters, digits, dots, dashes.")
+        if asked or installed:
+            return Commit(asked or f"v{__version__}", dirty=False)
         raise UsageError(
-            f"No git at {root} (no repository, or no git program), so this run has no commit to be filed under. "
+            f"git cannot say at which commit {root} is ({why}), so this run has none to be filed under. "
             "Pass it: --commit <hash or name>."
         )
     found = _git(root, "rev-parse", "--verify", "--quiet", f"{asked or 'HEAD'}^{{commit}}")
@@ -49,13 +49,17 @@ def describe_commit(root: Path, asked: str = "") -> Commit:
     return Commit(found, dirty=bool(_git(root, "status", "--porcelain", "--", *_MEASURED)))
 
 
+def _why_no_git(root: Path) -> str:
+    """Git's own words where it does not work here, as in a folder that another user owns; else empty."""
+    if shutil.which("git") is None:
+        return "there is no git program"
+    done = subprocess.run(
+        ["git", "-C", str(root), "rev-parse", "--git-dir"], capture_output=True, text=True, check=False
+    )
+    return "" if done.returncode == 0 else done.stderr.partition("\n")[0].removeprefix("fatal: ") or "git failed"
+
+
 def _git(root: Path, *arguments: str) -> str:
     """What git prints, stripped; empty where it fails."""
     done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
-    return (
-        done.stdout.strip() or "yes"
-        if done.returncode == 0 and arguments[0] == "rev-parse"
-        else done.stdout.strip()
-        if done.returncode == 0
-        else ""
-    )
+    return done.stdout.strip() if done.returncode == 0 else ""
