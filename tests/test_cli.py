@@ -188,6 +188,14 @@ def test_a_run_is_resumed_with_its_own_inputs(store: Store, invoke: Invoke, opti
     assert options[0] in result.stderr
 
 
+def test_a_run_that_does_not_say_what_it_selected(store: Store, invoke: Invoke) -> None:
+    """A run of another program cannot be resumed, which is a sentence with exit code 2."""
+    stored(store, make_run())
+    result = invoke("run", "--resume", ID)
+    assert result.exit_code == 2
+    assert "does not say what it selected" in result.stderr
+
+
 def test_a_complete_run_is_not_stored_again(store: Store, invoke: Invoke) -> None:
     """Resuming a finished run that lacks nothing says so and writes no second file."""
     selection = {"cases": ["m32-n32-k32768-bf16"], "implementations": ["cublas"]}
