@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -284,12 +285,15 @@ def test_a_reader_that_goes_away_is_no_error(store: Store) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_output_is_a_sentence(store: Store) -> None:
+@pytest.mark.parametrize("command", ["show", "list"])
+def test_a_full_output_is_a_sentence(store: Store, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     """Output that finds no space ends with exit code 2 and one sentence."""
     make_store(store)
+    monkeypatch.setenv("GEMMGATE_RESULTS", str(store.root))
+    options = ["--device", "cpu", "--case", "m16-n16-k4096-fp32"] if command == "list" else []
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            program("show", "--results", str(store.root)),
+            program(command, *options),
             cwd=ROOT,
             stdout=full,
             stderr=subprocess.PIPE,
@@ -300,6 +304,14 @@ def test_a_full_output_is_a_sentence(store: Store) -> None:
     assert (
         done.stderr == "gemmgate: Cannot write the output: No space left on device. Send it to where there is space.\n"
     )
+
+
+def test_a_closed_output_is_no_bug(store: Store) -> None:
+    """A caller who closed standard output gets nothing and no complaint."""
+    make_store(store)
+    line = f"exec {shlex.join(program('show', '--results', str(store.root)))} >&-"
+    done = subprocess.run(["sh", "-c", line], cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # show
