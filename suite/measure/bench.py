@@ -31,6 +31,7 @@ _PATIENCE = 3
 """Without a budget, rounds end after so many times the time that the pilot promised."""
 _OTHER_SEED = 7919
 """Added to the seed for the second set of inputs that every implementation is checked on."""
+_TELL_EVERY_S = 1.0
 _SETTLE_FIRST_S, _SETTLE_S, _SETTLE_MOST_S = 0.5, 0.02, 3.0
 
 
@@ -78,6 +79,7 @@ class Bench:
             else {"graph": EventClock("graph"), "events": EventClock("events")}
         )
         self._settled = False
+        self._told = 0.0
 
     def begin(
         self,
@@ -243,7 +245,7 @@ class Bench:
             clock = WatchedClock(self.clocks, timed, launches, self.telemetry)
             planned_s = rounds * sum(times * one_s for times, one_s in zip(repeats, launches_s, strict=True))
             end = time.perf_counter() + (_PATIENCE * planned_s if left_s is None else left_s)
-            samples = sample(clock, launches, rounds, lambda: time.perf_counter() > end)
+            samples = sample(clock, launches, rounds, partial(self._is_over, end))
         except ImpossibleTime as impossible:
             name = timed[impossible.index].name
             measured[name] = {"status": "invalid", "reason": "impossible_time", "detail": str(impossible)}
@@ -263,6 +265,14 @@ class Bench:
                 kernel_names=one.nodes,
                 **clock.seen(),
             )
+
+    def _is_over(self, end: float) -> bool:
+        """Whether it is later than `end`. Tells the parent now and then that rounds go on."""
+        now = time.perf_counter()
+        if now - self._told > _TELL_EVERY_S:
+            self.at("", "rounds")
+            self._told = now
+        return now > end
 
     def _pilot(self, timed: list[Timed]) -> list[float]:
         """Seconds of one launch of each, as they come interleaved: what a launch alone takes may be far from it."""

@@ -75,12 +75,12 @@ def sample(
 ) -> list[list[float]]:
     """Seconds a call: for each launch one sample a round, the i-th of each from the same round.
 
-    Ends early where `out_of_time` says so, but never with fewer rounds than give an interval. Raises
-    `ImpossibleTime` with the index of the launch.
+    `out_of_time` is asked before each round; a yes ends early, but never with fewer rounds than give an
+    interval. Raises `ImpossibleTime` with the index of the launch.
     """
     samples: list[list[float]] = [[] for _ in launches]
     for done, order in enumerate(balanced_orders(len(launches), rounds)):
-        if done >= MIN_SAMPLES and out_of_time():
+        if out_of_time() and done >= MIN_SAMPLES:
             break
         for index, seconds in zip(order, clock.time([launches[index] for index in order]), strict=True):
             if not (math.isfinite(seconds) and seconds > 0):
