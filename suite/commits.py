@@ -35,8 +35,8 @@ def describe_commit(root: Path, asked: str = "") -> Commit:
         if asked:
             return Commit(_as_name(asked), dirty=False)
         raise UsageError(
-            f"There is no git history at {root} (no git program, no repository, or no commit in it), "
-            "so this run has no commit to be filed under. Pass it: --commit <hash or name>."
+            f"git cannot say at which commit {root} is ({_why_no_commit(root)}), so this run has none to be filed "
+            "under. Pass it: --commit <hash or name>."
         )
     if asked and _commit(root, asked) != head:
         known = ", ".join(_git(root, "log", "-5", "--format=%h (%s)").splitlines())
@@ -68,6 +68,18 @@ def commit_times(root: Path) -> dict[str, int]:
     if not lines:
         raise UsageError(f"No git repository with commits at {root}: a history is one of commits.")
     return {name: int(seconds) for seconds, name in (line.split() for line in lines)}
+
+
+def _why_no_commit(root: Path) -> str:
+    """Git's own words where it does not work here, as in a folder that another user owns."""
+    git = shutil.which("git")
+    if git is None:
+        return "there is no git program"
+    asked = [git, "-C", str(root), "rev-parse", "--git-dir"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return "its repository has no commit yet"
+    return done.stderr.partition("\n")[0].removeprefix("fatal: ") or "git failed"
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -103,7 +103,10 @@ class Worker:
         return self._process.pid
 
     def ask(self, op: str, deadline_s: float, **fields: Any) -> dict[str, Any]:
-        """The reply to a request. Raises `WorkerLost`, with the worker killed, where none comes in time."""
+        """The reply to a request.
+
+        Raises `WorkerLost`, with the worker killed, where neither it nor the word of a next step comes in time.
+        """
         self._next_id += 1
         self._log_begin = self._log.seek(0, os.SEEK_END)
         request = {"id": self._next_id, "op": op, "deadline_s": deadline_s, **fields}
@@ -131,6 +134,7 @@ class Worker:
             if "at" not in message:
                 return {**message, "at": at}
             at = message["at"]
+            end = time.monotonic() + deadline_s
 
     def _next_line(self, end: float) -> str | None:
         """A line, or None where the worker has ended, though a child of it may still hold the pipe open.

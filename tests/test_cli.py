@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -188,6 +189,14 @@ def test_a_run_is_resumed_with_its_own_inputs(store: Store, invoke: Invoke, opti
     assert options[0] in result.stderr
 
 
+def test_a_run_that_does_not_say_what_it_selected(store: Store, invoke: Invoke) -> None:
+    """A run of another program cannot be resumed, which is a sentence with exit code 2."""
+    stored(store, make_run())
+    result = invoke("run", "--resume", ID)
+    assert result.exit_code == 2
+    assert "does not say what it selected" in result.stderr
+
+
 def test_a_complete_run_is_not_stored_again(store: Store, invoke: Invoke) -> None:
     """Resuming a finished run that lacks nothing says so and writes no second file."""
     selection = {"cases": ["m32-n32-k32768-bf16"], "implementations": ["cublas"]}
@@ -276,12 +285,15 @@ def test_a_reader_that_goes_away_is_no_error(store: Store) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_output_is_a_sentence(store: Store) -> None:
+@pytest.mark.parametrize("command", ["show", "list"])
+def test_a_full_output_is_a_sentence(store: Store, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     """Output that finds no space ends with exit code 2 and one sentence."""
     make_store(store)
+    monkeypatch.setenv("GEMMGATE_RESULTS", str(store.root))
+    options = ["--device", "cpu", "--case", "m16-n16-k4096-fp32"] if command == "list" else []
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            program("show", "--results", str(store.root)),
+            program(command, *options),
             cwd=ROOT,
             stdout=full,
             stderr=subprocess.PIPE,
@@ -292,6 +304,14 @@ def test_a_full_output_is_a_sentence(store: Store) -> None:
     assert (
         done.stderr == "gemmgate: Cannot write the output: No space left on device. Send it to where there is space.\n"
     )
+
+
+def test_a_closed_output_is_no_bug(store: Store) -> None:
+    """A caller who closed standard output gets nothing and no complaint."""
+    make_store(store)
+    line = f"exec {shlex.join(program('show', '--results', str(store.root)))} >&-"
+    done = subprocess.run(["sh", "-c", line], cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # show

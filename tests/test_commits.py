@@ -78,3 +78,11 @@ def test_without_history_the_name_must_be_passed(tmp_path, monkeypatch, hide):
 def test_an_installed_package_is_filed_under_its_version(tmp_path):
     """Where there is no checkout the version stands for the commit."""
     assert describe_commit(tmp_path).name == f"v{gemmgate.__version__}"
+
+
+def test_git_says_why_it_does_not_work(checkout, monkeypatch):
+    """A checkout that another user owns is refused in git's own words; a name that is passed serves there too."""
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(UsageError, match="dubious ownership"):
+        describe_commit(checkout)
+    assert describe_commit(checkout, "abc").name == "abc"

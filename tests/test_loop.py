@@ -67,6 +67,7 @@ EXPECTED = {
     "writes_inputs": ("invalid", "inputs_changed"),
     "refuses": ("unsupported", "too_square"),
     "raises": ("error", "RuntimeError"),
+    "cannot_say": ("error", "LookupError"),
     "runs_out_of_memory": ("out_of_memory", "host_memory"),
     "crashes": ("error", "sigsegv"),
     "exits": ("error", "died"),

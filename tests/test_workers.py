@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import psutil
@@ -13,6 +14,7 @@ import pytest
 
 from gemmgate.suite import workers
 from gemmgate.suite.errors import CannotMeasureError, UsageError
+from gemmgate.suite.records import Limits
 from gemmgate.suite.workers import Worker, WorkerLost
 
 SUITES = [Path(__file__).parent / "suites"]
@@ -85,10 +87,28 @@ def test_a_hang_passes_its_deadline_and_is_killed(worker):
     assert _gone(worker.pid)
 
 
+def test_a_worker_that_goes_on_may_take_longer_than_its_deadline(worker):
+    """A deadline counts from the last sign of life, so rounds may fill twice the time."""
+    names = ["plain", "slow"]
+    for name in names:
+        assert worker.ask("prepare", LONG_S, implementation=name, **PREPARE)["ok"]
+    limits = asdict(Limits())
+    sampling = {"cache": "hot", "seconds": 10.0, "most_s": None, "limits": limits}
+    reply = worker.ask("sample", 5.0, implementations=names, **sampling)
+    assert reply["measure_s"] > 5.0
+    assert {len(one["samples_s"]) >= 30 for one in reply["measured"].values()} == {True}
+
+
 def test_a_worker_that_ends_by_itself_is_noticed(worker):
     """An exit inside a call is `error` with the exit code in the sentence."""
     with pytest.raises(WorkerLost, match="exit code 3"):
         worker.ask("prepare", LONG_S, implementation="exits", **PREPARE)
+
+
+def test_who_cannot_say_what_it_supports_hides_no_other(worker):
+    """An implementation whose `supports` raises is refused with its words, and the one beside it answers."""
+    reply = worker.ask("supports", LONG_S, pairs=[[CASE, ["cannot_say", "plain"]]])
+    assert reply["refusals"] == [[["LookupError", "no table for n64-fp32"], None]]
 
 
 def test_a_worker_killed_while_idle_is_an_error_with_a_sentence(worker):

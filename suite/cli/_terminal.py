@@ -37,12 +37,17 @@ def say(text: str) -> None:
 
 def width() -> int | None:
     """Columns of the terminal; None where the output is no terminal and lines may be as long as they are."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return shutil.get_terminal_size().columns if _is_terminal() else None
 
 
 def color() -> bool:
     """Whether a person looks at the output and has not asked for none by NO_COLOR."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return _is_terminal() and not os.environ.get("NO_COLOR")
+
+
+def _is_terminal() -> bool:
+    """Python has no standard output where the caller closed it."""
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections import Counter
 from pathlib import Path
@@ -18,6 +19,8 @@ from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.workers import START_DEADLINE_S, Worker
 
 ORDER = 10
+_UNBOUNDED = 10_000
+"""Columns where the output is no terminal: what reads it wants a case a line."""
 
 
 def command(
@@ -45,7 +48,8 @@ def command(
             json.dumps([_entry(choice, found) for choice, found in zip(choices, refusals, strict=True)], indent=1)
         )
         return
-    console = Console()
+    made = io.StringIO()
+    console = Console(file=made, width=_terminal.width() or _UNBOUNDED, force_terminal=_terminal.color())
     for name in dict.fromkeys(choice.family.name for choice in choices):
         pairs = [(c, r) for c, r in zip(choices, refusals, strict=True) if c.family.name == name]
         console.print(_table(name, pairs))
@@ -55,6 +59,7 @@ def command(
         _print_reasons(console, pairs)
     if why:
         console.print(f"Whether an implementation is supported here is not known: {why}")
+    _terminal.put(made.getvalue())
 
 
 def _worker(device: str, suites: list[Path]) -> tuple[Worker | None, str]:

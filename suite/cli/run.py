@@ -79,6 +79,8 @@ def command(
     if resume:
         reading = store.read(resume)
         earlier = reading.run.selection
+        if not {"caches", "seed", "data"} <= earlier.keys():
+            raise UsageError(f"Run {reading.run.id} does not say what it selected: `gemmgate run` did not begin it.")
         other_inputs = seed not in (0, earlier["seed"]) or data not in ("normal", earlier["data"])
         _refuse_both(resume, selection, other=bool(cache or made) or other_inputs)
         selection = catalog.Selection.from_json(earlier)

@@ -35,6 +35,7 @@ _OTHER_SEED = 7919
 _ROUNDS_SHARE = 0.9
 """Of a budget; the rest is for proving the cache state."""
 _UNKNOWN_CACHE_BYTES = 256 * 2**20
+_TELL_EVERY_S = 1.0
 _SETTLE_FIRST_S, _SETTLE_S, _SETTLE_MOST_S = 0.5, 0.02, 3.0
 
 
@@ -57,6 +58,7 @@ class Bench:
         self._settled = False
         self.proves = device.type == "cuda"
         """Whether times are taken to prove cache states: those of a CPU in use are too unsteady to tell."""
+        self._told = 0.0
 
     def begin(
         self,
@@ -259,7 +261,7 @@ class Bench:
             clock = WatchedClock(self._clock, self.telemetry)
             planned_s = rounds * sum(times * one_s for times, one_s in zip(repeats, launches_s, strict=True))
             end = time.perf_counter() + (_PATIENCE * planned_s if left_s is None else left_s)
-            samples = sample(clock, launches, rounds, lambda: time.perf_counter() > end)
+            samples = sample(clock, launches, rounds, partial(self._is_over, end))
         except ImpossibleTime as impossible:
             name = timed[impossible.index].name
             measured[name] = {"status": "invalid", "reason": "impossible_time", "detail": str(impossible)}
@@ -283,6 +285,14 @@ class Bench:
                 workspace_bytes=one.workspace_bytes,
                 **seen,
             )
+
+    def _is_over(self, end: float) -> bool:
+        """Whether it is later than `end`. Tells the parent now and then that rounds go on."""
+        now = time.perf_counter()
+        if now - self._told > _TELL_EVERY_S:
+            self.at("", "rounds")
+            self._told = now
+        return now > end
 
     def _pilot(self, timed: list[Timed]) -> list[float]:
         """Seconds of one launch of each, as they come interleaved: what a launch alone takes may be far from it."""

@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from gemmgate.suite.cases import PRECISIONS, Case
+from gemmgate.suite.cases import PRECISIONS, Case, Refusal
 from gemmgate.suite.measure.refusal import status_of
 
 PROTOCOL = 1
@@ -128,9 +128,17 @@ class Worker:
         answers = []
         for data, names in request["pairs"]:
             case = Case.from_json(data)
-            found = [self._catalog.implementation(case.family, name) for name in names]
-            answers.append([one.supports(case, self._bench.target) for one in found])
+            answers.append([self._refusal(case, name) for name in names])
         return {"refusals": answers}
+
+    def _refusal(self, case: Case, name: str) -> Refusal | None:
+        """Who cannot be imported or asked is refused for that reason, and does not hide the others."""
+        try:
+            refusal: Refusal | None = self._catalog.implementation(case.family, name).supports(case, self._bench.target)
+        except Exception as error:
+            outcome = status_of(error)
+            return outcome["reason"], outcome["detail"]
+        return refusal
 
     def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
         case = Case.from_json(request["case"])

@@ -14,6 +14,7 @@ _NAMES = (
     "runs_out_of_memory",
     "raises",
     "refuses",
+    "cannot_say",
     "writes_inputs",
     "writes_nothing",
     "forgets",

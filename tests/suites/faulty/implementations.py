@@ -138,6 +138,10 @@ def _make(name, bind, supports=lambda case, target: None):
     )
 
 
+def _cannot_say(case, target):
+    raise LookupError(f"no table for {case.name}")
+
+
 def _forgets():
     """Remembers the first inputs it was bound to and answers for those ever after."""
     kept = []
@@ -163,6 +167,7 @@ IMPLEMENTATIONS = {
     "refuses": _make(
         "refuses", _product, lambda case, target: ("too_square", f"n = {case.dims['n']} is as many rows as columns")
     ),
+    "cannot_say": _make("cannot_say", _product, _cannot_say),
     "writes_inputs": _make("writes_inputs", _writes_inputs),
     "writes_nothing": _make("writes_nothing", _writes_nothing),
     "forgets": _make("forgets", _forgets()),
