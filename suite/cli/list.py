@@ -48,8 +48,8 @@ def command(
             json.dumps([_entry(choice, found) for choice, found in zip(choices, refusals, strict=True)], indent=1)
         )
         return
-    made = io.StringIO()
-    console = Console(file=made, width=_terminal.width() or _UNBOUNDED, force_terminal=_terminal.color())
+    drawn = io.StringIO()
+    console = Console(file=drawn, width=_terminal.width() or _UNBOUNDED, force_terminal=_terminal.color())
     for name in dict.fromkeys(choice.family.name for choice in choices):
         pairs = [(c, r) for c, r in zip(choices, refusals, strict=True) if c.family.name == name]
         console.print(_table(name, pairs))
@@ -59,7 +59,7 @@ def command(
         _print_reasons(console, pairs)
     if why:
         console.print(f"Whether an implementation is supported here is not known: {why}")
-    _terminal.put(made.getvalue())
+    _terminal.put(drawn.getvalue())
 
 
 def _worker(device: str, suites: list[Path]) -> tuple[Worker | None, str]:

@@ -88,8 +88,9 @@ def sample(
     """Seconds a call: for each launch one sample a round, the i-th of each from the same round.
 
     The next round is started before the last is waited for: a device that idles between rounds runs
-    whatever comes first after the pause about 1 % slower. `out_of_time` is asked before each
-    round; a yes ends early, but never with fewer rounds than give an interval. Raises `ImpossibleTime` with the index of the launch.
+    whatever comes first after the pause about 1 % slower. `out_of_time` is asked before each round; a
+    yes ends early, but never with fewer rounds than give an interval. Raises `ImpossibleTime` with the
+    index of the launch.
     """
     samples: list[list[float]] = [[] for _ in launches]
 
