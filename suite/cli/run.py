@@ -86,7 +86,7 @@ def command(
         sweep_data, cross_check = earlier.get("sweep_data", False), earlier.get("cross_check", False)
     elif not selection.cases and not selection.tags:
         selection = replace(selection, tags=("quick",))
-    datas = DATA if sweep_data else (data,)
+    distributions = DATA if sweep_data else (data,)
     choices = known.select(selection)
     committed = describe_commit(own_overlay(), commit)
     console = Console(stderr=True)
@@ -116,8 +116,8 @@ def command(
         )
         journal = store.resume(resume, now) if resume else store.begin(now)
         with journal:
-            choices = loop.missing(choices, caches, journal.rows, datas)
-            plan = loop.Plan(choices, caches, seed, datas, seconds, cross_check)
+            choices = loop.missing(choices, caches, journal.rows, distributions)
+            plan = loop.Plan(choices, caches, seed, distributions, seconds, cross_check)
             skipped = _measure(plan, worker, journal, console, start, begun)
             path = journal.finish()
     finally:
