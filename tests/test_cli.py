@@ -18,7 +18,12 @@ import pytest
 
 import gemmgate
 from gemmgate.suite import cli
+<<<<<<< HEAD
 from gemmgate.suite.cli import _options, run, show
+=======
+from gemmgate.suite.cases import Target
+from gemmgate.suite.cli import _options, show
+>>>>>>> measure
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.store import Store
 from tests.stored import H200, ROOT, STACK, interrupted, make_row, make_run, stored, write_baseline
@@ -454,6 +459,34 @@ def test_runs_with_nothing_in_common(store: Store, invoke: Invoke) -> None:
     stored(store, make_run())
     stored(store, make_run("20261130T100000Z-bbbbbbbbbb"), make_row(case="other"))
     assert invoke("compare", ID, "latest").exit_code == 2
+
+
+# run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--cache", "warm"], "--cache 'warm' is none of cold, hot, serving."),
+        (["--data", "ones"], "--data 'ones' is none of normal"),
+        (["--cross-check", "--device", "cpu"], "--cross-check compares the timers of a GPU; on a CPU there is one."),
+    ],
+)
+def test_what_run_refuses(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str) -> None:
+    """Another cache state or distribution, and a cross-check without a GPU, end with exit code 2 and a sentence."""
+    from gemmgate.suite.cli import run
+
+    class Worker:
+        target = Target("cpu")
+
+        def __init__(self, device: str, **options: object) -> None: ...
+
+        def kill(self) -> None: ...
+
+    monkeypatch.setattr(run, "Worker", Worker)
+    result = invoke("run", *arguments)
+    assert result.exit_code == 2
+    assert said in " ".join(result.stderr.split())
 
 
 # options

@@ -96,7 +96,17 @@ def test_numbers_of_the_records_are_documented(page: str, sentence: str) -> None
 
 def test_numbers_of_the_method_are_documented() -> None:
     """The ring's multiple of the cache and the size of a checked tile are those of the code."""
-    from gemmgate.suite.measure import check, rotation
+    from gemmgate.suite.measure import bench, check, crosscheck, proof, rotation, timed, watched
 
     assert f"at least {rotation.CACHE_MULTIPLE} times the last-level cache" in METHOD
     assert f"each tile of {check.TILE} × {check.TILE} outputs" in METHOD
+    method = METHOD.replace(" %", "%")
+    assert f"must be equivalent within {proof.BOUND:.0%}: the whole {proof.CONFIDENCE:.0%} interval" in method
+    assert proof.ROUNDS == 8 and proof.LOOKS == 3 and "come in eights, at most three times" in METHOD
+    assert proof.RESIDENT_SHARE == 0.5 and "take half of the cache or less" in METHOD
+    assert f"sized for {bench._UNKNOWN_CACHE_BYTES >> 20} MiB" in METHOD
+    assert f"a sample holds at most {timed._MOST_QUEUED}," in METHOD
+    assert f"lie more than {watched._UNSTEADY:.0%} apart" in method
+    assert f"A difference above {crosscheck.AGREEMENT:.0%} is explained" in method
+    assert bench._ROUNDS_SHARE == 0.9 and "With a budget, a tenth of it is for this." in METHOD
+    assert watched._OFTEN == 5 and "What holds in a fifth of the readings is a mark" in METHOD

@@ -15,7 +15,7 @@ from gemmgate.suite.cases import Case, Family, Implementation, Inputs, Prepared,
 from gemmgate.suite.measure import check, states, witness
 from gemmgate.suite.measure.check import Errors
 from gemmgate.suite.measure.clock import EventClock, HostClock
-from gemmgate.suite.measure.machine import Telemetry, precision_flags
+from gemmgate.suite.measure.machine import Telemetry, own_settings, precision_flags
 from gemmgate.suite.measure.refusal import Refused, status_of
 from gemmgate.suite.measure.rotation import Ring, build_ring, storage_bytes, tensors_in
 from gemmgate.suite.measure.sampler import Clock, ImpossibleTime, rounds_and_repeats, sample
@@ -89,7 +89,7 @@ class Bench:
             raise Refused("unsupported", *refusal)
         example = work.ring.slots[0]
         begin = time.perf_counter()
-        with precision_flags(work.case.precision), check.unchanged(example):
+        with precision_flags(work.case.precision), own_settings(), check.unchanged(example):
             self.at(name, "prepare")
             screened_s: dict[str, float] | None = None
             if implementation.screened:
@@ -222,6 +222,8 @@ class Bench:
                 if self.device.type == "cuda":
                     measured[name] = dict(zip(("host_s", "eager_s"), host_and_eager_s(one), strict=True))
                     self._synchronize()
+                    # Those calls wrote outputs that are bound once, and only the samples may be seen to.
+                    one.poison()
             except Exception as error:
                 outcome = status_of(error)
                 if outcome["fatal"]:

@@ -66,7 +66,7 @@ def capture(calls: Sequence[Call], *, passes: int = 1) -> Captured:
                         outputs.clear()
                     outputs.append(output)
         except BaseException:
-            with suppress(RuntimeError):  # it would say that capturing failed, not why
+            with suppress(Exception):  # it would say that capturing failed, not why
                 graph.capture_end()
             raise
         graph.capture_end()

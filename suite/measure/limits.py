@@ -139,13 +139,13 @@ def _l2_bandwidth(device: torch.device, size_bytes: int, floor_s: float) -> floa
 
 
 def _measure_cpu() -> Limits:
-    """Copy bandwidths and one matrix rate a dtype, each the best of three; ceilings with a margin."""
+    """Copy bandwidths and one matrix rate a dtype, each the best of eight; ceilings with a wide margin."""
     clock = HostClock()
 
     def best(work: Callable[[], object]) -> float:
         launch = Launch(lambda: (work(), None)[1], 1)
         time_launches(clock, [launch])
-        return min(time_launches(clock, [launch] * 3))
+        return min(time_launches(clock, [launch] * 8))
 
     def bandwidth(size_bytes: int) -> float:
         source = torch.empty(size_bytes // 4, dtype=torch.float32).normal_()
@@ -165,5 +165,5 @@ def _measure_cpu() -> Limits:
         l2_bytes_per_s=bandwidth(2**20),
         flop_per_s=rates,
         ceiling_bytes_per_s=0.0,
-        ceiling_flop_per_s={name: 4 * rate for name, rate in rates.items()},
+        ceiling_flop_per_s={name: 8 * rate for name, rate in rates.items()},
     )

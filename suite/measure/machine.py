@@ -235,6 +235,20 @@ def precision_flags(precision: str) -> Iterator[dict[str, str]]:
         torch.set_float32_matmul_precision(before)
 
 
+@contextmanager
+def own_settings() -> Iterator[None]:
+    """Puts back what one implementation may set for the whole process: the others are measured in it too."""
+    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    try:
+        yield
+    finally:
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        torch.set_default_dtype(dtype)
+        torch.use_deterministic_algorithms(deterministic)
+
+
 def last_level_cache_bytes() -> int:
     """The largest cache that the first CPU core sees, or 32 MiB where the system does not say."""
     sizes = [_cache_size(path.read_text()) for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
