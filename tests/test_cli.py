@@ -18,12 +18,8 @@ import pytest
 
 import gemmgate
 from gemmgate.suite import cli
-<<<<<<< HEAD
-from gemmgate.suite.cli import _options, run, show
-=======
 from gemmgate.suite.cases import Target
-from gemmgate.suite.cli import _options, show
->>>>>>> measure
+from gemmgate.suite.cli import _options, run, show
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.store import Store
 from tests.stored import H200, ROOT, STACK, interrupted, make_row, make_run, stored, write_baseline

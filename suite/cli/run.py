@@ -89,16 +89,11 @@ def command(
         sweep_data, cross_check = earlier.get("sweep_data", False), earlier.get("cross_check", False)
     elif made is None and not selection.cases and not selection.tags:
         selection = replace(selection, tags=("quick",))
-<<<<<<< HEAD
-    datas = DATA if sweep_data else (data,)
+    distributions = DATA if sweep_data else (data,)
     choices = (known.with_cases(made.cases) if made else known).select(selection)
-    if resume and reading.state == "finished" and not loop.missing(choices, wished, reading.run.rows, datas):
+    if resume and reading.state == "finished" and not loop.missing(choices, wished, reading.run.rows, distributions):
         _terminal.say(f"nothing is missing in run {reading.run.id}: nothing was measured or stored.")
         raise typer.Exit(PASS)
-=======
-    distributions = DATA if sweep_data else (data,)
-    choices = known.select(selection)
->>>>>>> measure
     committed = describe_commit(own_overlay(), commit)
     console = Console(stderr=True)
     start = partial(Worker, options.device(device), suites=suites)
@@ -128,9 +123,8 @@ def command(
         )
         journal = store.resume(resume, now) if resume else store.begin(now)
         with journal:
-<<<<<<< HEAD
-            choices = loop.missing(choices, caches, journal.rows, datas)
-            plan = loop.Plan(choices, caches, seed, datas, seconds, cross_check)
+            choices = loop.missing(choices, caches, journal.rows, distributions)
+            plan = loop.Plan(choices, caches, seed, distributions, seconds, cross_check)
             limits = measure_limits(worker)
             journal.update(limits=limits)
             done = run_loop(plan, worker, limits, restart=start, sink=journal.append, console=console, begun=begun)
@@ -139,11 +133,6 @@ def command(
                 raise CannotMeasureError(
                     f"Not one of {len(choices)} cases found time within --seconds {seconds:g}: give more time."
                 )
-=======
-            choices = loop.missing(choices, caches, journal.rows, distributions)
-            plan = loop.Plan(choices, caches, seed, distributions, seconds, cross_check)
-            skipped = _measure(plan, worker, journal, console, start, begun)
->>>>>>> measure
             path = journal.finish()
     finally:
         worker.kill()
