@@ -44,6 +44,22 @@ def exact(inputs: Any) -> torch.Tensor:
 # the autotuner, seen through its hooks
 
 
+def test_options_hold_while_it_compiles() -> None:
+    """While choices are made there is one compiling thread and no cache of graphs or readings; afterwards as before."""
+    config, seen = torch._inductor.config, []
+
+    def look(name: str) -> bool:
+        seen.append((config.compile_threads, config.fx_graph_cache, config.autotune_local_cache))
+        return True
+
+    before = (config.compile_threads, config.fx_graph_cache, config.autotune_local_cache)
+    inputs = make_inputs(SMALL, 0, "cpu")
+    with tuning.recorded(look):
+        compile_once(inductor.mm, (inputs["a"], inputs["b"]), {"max_autotune": True})
+    assert set(seen) == {(1, False, False)}
+    assert (config.compile_threads, config.fx_graph_cache, config.autotune_local_cache) == before
+
+
 def test_every_choice_is_read(tuned: tuple[Any, tuning.Tuning]) -> None:
     """The tuner reads a positive time for the plain product and for K in 2 and 4 parts, and picks the least."""
     _, seen = tuned
@@ -201,10 +217,10 @@ def test_options_exist_here() -> None:
 
 
 def test_gates_are_forgotten() -> None:
-    """What Inductor remembers of a size does not outlive the options under which it was decided."""
+    """What Inductor remembers of a size is forgotten with each preparation, whose options may decide otherwise."""
     inductor.inductor_splits(SMALL)
     assert inductor.utils.get_k_splits.cache_info().currsize > 0
-    inductor._forget_gates()
+    inductor.prepare("inductor_default", SMALL, make_inputs(SMALL, 0, "cpu"), CPU)
     assert inductor.utils.get_k_splits.cache_info().currsize == 0
 
 
