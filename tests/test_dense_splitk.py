@@ -33,7 +33,7 @@ def test_tritonbench_set_is_whole() -> None:
 def test_shape_of_two_sets_is_one_case() -> None:
     """A shape named by two sources has the tags and origins of both."""
     case = BY_NAME["m32-n32-k32768-bf16"]
-    assert case.tags == ("quick", "tritonbench", "edge", "full")
+    assert case.tags == ("quick", "audit", "tritonbench", "edge", "full")
     assert case.origin == "tritonbench split-K set; PyTorch's decompose-K tests"
 
 

@@ -44,6 +44,22 @@ def exact(inputs: Any) -> torch.Tensor:
 # the autotuner, seen through its hooks
 
 
+def test_options_hold_while_it_compiles() -> None:
+    """While choices are made there is one compiling thread and no cache of graphs or readings; afterwards as before."""
+    config, seen = torch._inductor.config, []
+
+    def look(name: str) -> bool:
+        seen.append((config.compile_threads, config.fx_graph_cache, config.autotune_local_cache))
+        return True
+
+    before = (config.compile_threads, config.fx_graph_cache, config.autotune_local_cache)
+    inputs = make_inputs(SMALL, 0, "cpu")
+    with tuning.recorded(look):
+        compile_once(inductor.mm, (inputs["a"], inputs["b"]), {"max_autotune": True})
+    assert set(seen) == {(1, False, False)}
+    assert (config.compile_threads, config.fx_graph_cache, config.autotune_local_cache) == before
+
+
 def test_every_choice_is_read(tuned: tuple[Any, tuning.Tuning]) -> None:
     """The tuner reads a positive time for the plain product and for K in 2 and 4 parts, and picks the least."""
     _, seen = tuned
@@ -184,13 +200,16 @@ def test_refusals(name: str) -> None:
     """On a CPU only the default is taken; a GPU is refused nothing but an empty product and K that has no split."""
     here = {**inductor.IMPLEMENTATIONS, "custom_op_autotune": custom_op_autotune.IMPLEMENTATION}[name]
     long, prime = BY_NAME["m32-n32-k32768-bf16"], BY_NAME["m32-n32-k65537-bf16"]
+    empty = case_of(0, 16, 0, "bf16", "acc32")
     said = here.supports(long, CPU)
     assert said is None if name == "inductor_default" else said is not None and said[0] == "gpu_only"
     assert here.supports(long, H200) is None
-    refusal = here.supports(prime, H200)
-    assert (refusal[0] if refusal else "") == ("no_split_offered" if name == "inductor_decompose_k" else "")
-    empty = here.supports(case_of(0, 16, 512, "bf16", "acc32"), H200)
-    assert empty is not None and empty[0] == "empty"
+    codes = [refusal[0] if (refusal := here.supports(case, H200)) else "" for case in (prime, empty)]
+    said_of = {
+        "inductor_decompose_k": ["no_split_offered", "empty"],
+        "custom_op_autotune": ["no_legal_split", "no_legal_split"],
+    }
+    assert codes == said_of.get(name, ["", "empty"])
 
 
 def test_options_exist_here() -> None:
@@ -201,10 +220,10 @@ def test_options_exist_here() -> None:
 
 
 def test_gates_are_forgotten() -> None:
-    """What Inductor remembers of a size does not outlive the options under which it was decided."""
+    """What Inductor remembers of a size is forgotten with each preparation, whose options may decide otherwise."""
     inductor.inductor_splits(SMALL)
     assert inductor.utils.get_k_splits.cache_info().currsize > 0
-    inductor._forget_gates()
+    inductor.prepare("inductor_default", SMALL, make_inputs(SMALL, 0, "cpu"), CPU)
     assert inductor.utils.get_k_splits.cache_info().currsize == 0
 
 

@@ -6,7 +6,7 @@ can be fused into the winner. Unlike Inductor's built-in decompose-K it is offer
 splits it may try is decided here: all legal ones nearest to a power of two, and no split at all.
 Whatever this torch's registration takes beside is used: timing in CUDA graphs, where it is offered.
 Ranges of sizes are not used: a case is one size, for which the range would be tuned at its upper end.
-Refuses a CPU, and a torch that has no such registration.
+Refuses a CPU, a case without a legal split, and a torch that has no such registration.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from gemmgate.kernels._inductor.compiled import compile_once
 from gemmgate.kernels._inductor.tuning import recorded
-from gemmgate.kernels.dense_splitk.cases import case_of, legal_splits, sizes
+from gemmgate.kernels.dense_splitk.cases import case_of, legal_splits
 from gemmgate.kernels.dense_splitk.cublas import gpu_only
 from gemmgate.kernels.dense_splitk.inputs import TORCH_DTYPE
 from gemmgate.suite.cases import Call, Case, Implementation, Inputs, Prepared, Refusal, Target, Tile
@@ -59,16 +59,21 @@ def _from_power_of_two(split: int) -> float:
 def supports(case: Case, target: Target) -> Refusal | None:
     if not target.is_gpu:
         return gpu_only("Inductor's autotuner")
-    if min(sizes(case)) == 0:
-        return "empty", "There is nothing to choose for an empty product."
+    if not legal_splits(case):
+        return "no_legal_split", f"K = {case.dims['k']} has no legal split, so there is nothing to choose from."
     return None if _registration() is not None else _not_here()
 
 
 def prepare(case: Case, example: Inputs, target: Target, tile: Tile | None = None) -> Prepared:
     if tile is not None:
         raise ValueError(f"custom_op_autotune takes no tile, got {dict(tile)}.")
+    operator = _operator()
+
+    def product(a: Tensor, b: Tensor) -> Tensor:
+        return operator(a, b)
+
     with recorded() as tuning:
-        compiled = compile_once(_operator(), (example["a"], example["b"]), {})
+        compiled = compile_once(product, (example["a"], example["b"]), {})
 
     def bind(inputs: Inputs) -> Call:
         a, b = inputs["a"], inputs["b"]
