@@ -81,7 +81,7 @@ def test_help_names_every_command(invoke: Invoke) -> None:
     """The help lists each module of suite/cli with the first line of its command's docstring."""
     text = invoke("--help").stdout
     for path in (ROOT / "suite" / "cli").glob("[a-z]*.py"):
-        assert f"\n  {path.stem}" in text
+        assert f"\n  {path.stem.strip('_')}" in text
     assert "\n  options" not in text
     assert "Show a run, also one that goes on or was interrupted." in text
     assert text.index("\n  show") < text.index("\n  runs") < text.index("\n  compare")
