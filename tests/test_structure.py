@@ -79,7 +79,7 @@ def test_every_lint_exception_has_a_reason() -> None:
 
 def test_pages_name_commands_that_exist() -> None:
     """Every `gemmgate <command>` and every nox session that a page shows exists."""
-    commands = {path.stem.replace("_", "-") for path in (ROOT / "suite" / "cli").glob("[a-z]*.py")}
+    commands = {path.stem.strip("_").replace("_", "-") for path in (ROOT / "suite" / "cli").glob("[a-z]*.py")}
     sessions = set(re.findall(r"^def (\w+)\(session", (ROOT / "noxfile.py").read_text(encoding="utf-8"), re.MULTILINE))
     for page in PAGES:
         shown = "\n".join(re.findall(r"`[^`]+`|^    .+$", page.read_text(encoding="utf-8"), re.MULTILINE))

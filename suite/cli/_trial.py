@@ -17,7 +17,7 @@ from gemmgate.suite import loop
 from gemmgate.suite.catalog import Catalog, Choice, Selection, offered
 from gemmgate.suite.cli import _terminal
 from gemmgate.suite.cli._measuring import measure_limits, run_loop, usual_caches
-from gemmgate.suite.commits import describe_commit
+from gemmgate.suite.commits import Commit, describe_commit
 from gemmgate.suite.errors import CannotMeasureError, UsageError
 from gemmgate.suite.outcomes import utc_now
 from gemmgate.suite.records import Row, Run, run_id
@@ -87,7 +87,10 @@ class Trial:
     ) -> Run:
         """The run, kept in memory unless `results` says where to store it."""
         caches = usual_caches(self.worker)
-        commit = describe_commit(own_overlay())
+        try:
+            commit = describe_commit(own_overlay())
+        except UsageError:  # a checkout without git: what is tried is not the checkout
+            commit = Commit("", dirty=False)
         utc = utc_now()
         run = Run(
             id=run_id(utc, commit.name, dirty=commit.dirty),
