@@ -211,12 +211,14 @@ def test_products_of_a_model(tmp_path: Path, config: configs.Config, expected: E
 
 
 def test_tokens_are_spread_over_experts(tmp_path: Path) -> None:
-    """Of 128 tokens with 8 of 256 experts each, every expert gets 4; of 3 tokens, 24 experts get one."""
+    """Of 128 tokens with 8 of 256 experts each, every one gets 4; of 3, 24 get one each; 10 over 8 are 2 each."""
     found, _ = shapes(tmp_path, configs.DEEPSEEK_V3, 128)
     assert (found["expert.down"].m, found["expert.down"].calls) == (4, 256 * 58)
     assert (found["router"].m, found["router"].calls, found["router"].group) == (128, 58, "128 tokens")
     found, _ = shapes(tmp_path, configs.DEEPSEEK_V3, 1, 3)
     assert (found["expert.down"].m, found["expert.down"].calls) == (1, 24 * 58)
+    found, _ = shapes(tmp_path, configs.MIXTRAL_8X7B, 5)
+    assert (found["expert.down"].m, found["expert.down"].calls) == (2, 8 * 32)
 
 
 def test_parameters_add_up(tmp_path: Path) -> None:

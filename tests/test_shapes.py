@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,10 @@ from gemmgate.suite.report.layout import Notes, Table
 from gemmgate.suite.report.totals import totals
 from gemmgate.suite.shapefiles import COLUMNS, read_shapes, write_shapes
 from gemmgate.suite.shapes import Made, Shape, dtype_word, make_cases
+from gemmgate.suite.store import Store
 from tests import runs
 from tests.called import called
+from tests.stored import interrupted
 
 
 def read(tmp_path: Path, text: str) -> list[Shape]:
@@ -263,7 +266,7 @@ def test_without_counts_there_are_no_totals() -> None:
 
 
 def test_run_measures_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shapes of a file are measured and summed; the run knows them when it is resumed and the file is gone."""
+    """The shapes of a file are measured and summed; a run interrupted after one is completed without the file."""
     monkeypatch.setattr("gemmgate.suite.cli.run.measure_limits", lambda worker: Limits())
     (tmp_path / "s.csv").write_text("m,n,k,dtype,count\n2,8,64,fp32,3\n4,8,64,fp32,2\n2,8,64,fp32,2\n")
     store = ["--results", tmp_path / "r"]
@@ -273,10 +276,13 @@ def test_run_measures_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "dense_splitk: medians times calls, summed" in result.stdout
     assert "Calls: 7." in result.stdout
     (tmp_path / "s.csv").unlink()
-    assert called("run", "--resume", "latest", "--shapes", tmp_path / "s.csv", *store).exit_code == 2
-    again = called("run", "--resume", "latest", "--device", "cpu", *store)
-    assert (again.exit_code, "nothing is missing" in again.said) == (0, True)
-    shown = json.loads(called("show", "--format", "json", *store).stdout)
+    finished = Store(tmp_path / "r").load("latest")
+    interrupted(Store(tmp_path / "again"), replace(finished, rows=()), finished.rows[0])
+    again = ["--resume", "latest", "--results", tmp_path / "again"]
+    (tmp_path / "t.csv").write_text("m,n,k\n1,2,3\n")
+    assert called("run", "--shapes", tmp_path / "t.csv", *again).exit_code == 2
+    assert called("run", "--device", "cpu", *again).exit_code == 0
+    shown = json.loads(called("show", "--format", "json", "--results", tmp_path / "again").stdout)
     assert [row["case"] for row in shown["rows"]] == ["m2-n8-k64-fp32", "m4-n8-k64-fp32"]
     calls = {"": {"dense_splitk/m2-n8-k64-fp32": 5, "dense_splitk/m4-n8-k64-fp32": 2}}
     assert shown["run"]["selection"]["made"]["calls"] == calls

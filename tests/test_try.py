@@ -36,11 +36,14 @@ def right(a, b):
     return torch.mm(a, b)
 
 def in_order(x, y):
-    from beside import product  # also when it is called
+    from later import product  # which nobody has imported before the call
     return product(x, y)
 
 def anything(*args):
     return torch.mm(*args)
+
+def swapped(b, *, a):
+    return torch.mm(a, b)
 
 def sloppy(a, b):
     return torch.mm(a, b) * 1.01
@@ -87,15 +90,16 @@ tile = 16
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with functions, and a module beside it that it imports."""
+    """A file with functions, and two modules beside it that it imports at once and when it is called."""
     folder = tmp_path_factory.mktemp("mine")
-    (folder / "beside.py").write_text("import torch\n\ndef product(x, y):\n    return torch.mm(x, y)\n")
+    (folder / "beside.py").write_text("WHERE = 'beside'\n")
+    (folder / "later.py").write_text("import torch\n\ndef product(x, y):\n    return torch.mm(x, y)\n")
     (folder / "kernels.py").write_text(KERNELS)
     return folder / "kernels.py"
 
 
-NAMES = """right in_order anything product sloppy square_only transposed widened prints in_place jitters needs_more tile
-missing""".split()
+NAMES = """right in_order anything swapped product sloppy square_only transposed widened prints in_place jitters
+needs_more tile missing""".split()
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +126,7 @@ def outcome(worker: Worker, name: str) -> dict[str, Any]:
     return worker.ask("check", 60.0, implementation=name) if prepared.get("ok") else prepared
 
 
-@pytest.mark.parametrize("name", ["right", "in_order", "anything", "product", "excused"])
+@pytest.mark.parametrize("name", ["right", "in_order", "anything", "swapped", "product", "excused"])
 def test_right_functions_pass(worker: Worker, name: str) -> None:
     """Inputs go in by name or in order, a module beside the file is found, a method is named with dots."""
     assert outcome(worker, name)["ok"]
@@ -340,6 +344,13 @@ def test_the_verdict_says_what_was_compared(median_s: float, begins: str, counts
     assert said.startswith(begins)
     assert "the geometric mean of 2 cases of dense_splitk (bf16), cold: inputs not in the cache" in said
     assert said.endswith(f"on NVIDIA H200. Case by case: {counts}.")
+
+
+def test_what_the_interval_cannot_tell_apart_is_the_same() -> None:
+    """A mean of 3 % more with an interval that holds 1 is no slow-down."""
+    noisy = runs.samples(1.03e-5, spread=0.2, seed=5)
+    rows = [runs.row("cublas", 1e-5), runs.row("mine", 1.03e-5, samples_s=noisy)]
+    assert verdict(rate(rows), "mine", "cublas", "here").startswith("Same: mine is ")
 
 
 def test_without_a_ratio_there_is_no_verdict() -> None:
