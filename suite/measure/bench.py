@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from gemmgate.suite.cases import Case, Family, Implementation, Inputs, Prepared, Target
+from gemmgate.suite.cases import Case, Family, Implementation, Inputs, Prepared, Target, Tile
 from gemmgate.suite.measure import check
 from gemmgate.suite.measure.check import Errors
 from gemmgate.suite.measure.clock import EventClock, HostClock
@@ -19,6 +19,7 @@ from gemmgate.suite.measure.machine import Telemetry, precision_flags
 from gemmgate.suite.measure.refusal import Refused, status_of
 from gemmgate.suite.measure.rotation import Ring, build_ring, tensors_in
 from gemmgate.suite.measure.sampler import Clock, ImpossibleTime, rounds_and_repeats, sample
+from gemmgate.suite.measure.settle import Settled, settle
 from gemmgate.suite.measure.timed import Timed, host_and_eager_s, make_timed
 from gemmgate.suite.measure.watched import WatchedClock
 from gemmgate.suite.records import MIN_SAMPLES
@@ -31,7 +32,7 @@ _PATIENCE = 3
 """Without a budget, rounds end after so many times the time that the pilot promised."""
 _OTHER_SEED = 7919
 """Added to the seed for the second set of inputs that every implementation is checked on."""
-_SETTLE_FIRST_S, _SETTLE_S, _SETTLE_MOST_S = 0.5, 0.02, 3.0
+_SETTLE_FIRST_S, _SETTLE_S, _LOAD_S = 0.5, 0.05, 5e-3
 
 
 @dataclass
@@ -97,8 +98,11 @@ class Bench:
         )
         return Work(case, family, make, lambda inputs: tensors_in(reference(inputs)), ring)
 
-    def prepare(self, work: Work, implementation: Implementation) -> dict[str, Any]:
-        """Compiles, searches and calls once. Raises `Refused` where the implementation does not take the case."""
+    def prepare(self, work: Work, implementation: Implementation, tile: Tile | None = None) -> dict[str, Any]:
+        """Compiles, searches and calls once; a `tile` that was chosen earlier needs no search.
+
+        Raises `Refused` where the implementation does not take the case.
+        """
         name = implementation.name
         refusal = implementation.supports(work.case, self.target)
         if refusal is not None:
@@ -107,10 +111,10 @@ class Bench:
         begin = time.perf_counter()
         with precision_flags(work.case.precision), check.unchanged(example):
             self.at(name, "prepare")
-            if implementation.screened:
+            if implementation.screened and tile is None:
                 prepared = self._screen(work, implementation)
             else:
-                prepared = implementation.prepare(work.case, example, self.target, None)
+                prepared = implementation.prepare(work.case, example, self.target, tile)
             self.at(name, "first call")
             prepared.bind(example)()
             self._synchronize()
@@ -276,20 +280,33 @@ class Bench:
         return [statistics.fmean(values) for values in piloted]
 
     def _settle(self, timed: Timed) -> None:
-        """Runs the load itself until the clock is steady: longer before the first case of a worker."""
-        if self.device.type != "cuda":
-            return
+        """Runs the load itself until clock and power are steady: longer before the first case of a worker."""
+        if self.device.type == "cuda":
+            self.settle(timed, _SETTLE_S if self._settled else _SETTLE_FIRST_S)
+
+    def settle(self, timed: Timed, least_s: float) -> Settled:
+        """Runs the load itself, for `least_s` or longer, until clock and power are steady."""
         self.at(timed.name, "settle")
-        begin, least_s = time.perf_counter(), _SETTLE_S if self._settled else _SETTLE_FIRST_S
-        clocks_hz: list[float] = []
-        while (elapsed_s := time.perf_counter() - begin) < _SETTLE_MOST_S:
-            timed.launch.enqueue()
+        together = max(1, round(_LOAD_S / timed.launch_s))
+
+        def load() -> int:
+            for _ in range(together):
+                timed.launch.enqueue()
             self._synchronize()
-            clocks_hz.append(self.telemetry.sm_clock_hz or 0.0)
-            recent = clocks_hz[-8:]
-            if elapsed_s > least_s and max(recent) - min(recent) <= 0.01 * max(recent):
-                break
+            return together * timed.launch.calls
+
         self._settled = True
+        highest_hz = self.telemetry.max_sm_clock_hz
+        return settle(load, self.telemetry.reading, time.perf_counter, least_s=least_s, highest_clock_hz=highest_hz)
+
+    def mount(self, work: Work, name: str, cache: str, passes: int | None) -> Timed:
+        """Binds, captures and checks what visits will time; `passes` over the ring, or as many as fill a sample."""
+        if cache == "cold" and not work.ring.cold:
+            raise Refused("unsupported", "ring_too_large", work.ring.why)
+        with precision_flags(work.case.precision):
+            timed = make_timed(name, work.ready[name], work.ring, cache, self.clocks, partial(self.at, name), passes)
+            self._check_launches(work, timed)
+        return timed
 
     def _screen(self, work: Work, implementation: Implementation) -> Prepared:
         """Times every tile of the implementation's space on screening samples; the fastest is measured afresh later."""

@@ -82,9 +82,17 @@ class Timed:
 
 
 def make_timed(
-    name: str, prepared: Prepared, ring: Ring, cache: str, clocks: dict[str, Clock], at: Callable[[str], None]
+    name: str,
+    prepared: Prepared,
+    ring: Ring,
+    cache: str,
+    clocks: dict[str, Clock],
+    at: Callable[[str], None],
+    passes: int | None = None,
 ) -> Timed:
     """Binds, warms up, captures. `clocks` has `graph` and `events`, or `perf_counter` alone.
+
+    A graph holds `passes` over the ring, or as many as make it last `GRAPH_S`.
 
     Raises `Refused` where a captured graph does not hold what the calls launched.
     """
@@ -100,16 +108,17 @@ def make_timed(
     if not prepared.capturable:
         return _called(name, "events", calls, prepared, clocks["events"])
     at("capture")
-    return _captured(name, calls, prepared, clocks["graph"])
+    return _captured(name, calls, prepared, clocks["graph"], passes)
 
 
-def _captured(name: str, calls: tuple[Call, ...], prepared: Prepared, clock: Clock) -> Timed:
-    graph = capture(calls)
+def _captured(name: str, calls: tuple[Call, ...], prepared: Prepared, clock: Clock, passes: int | None = None) -> Timed:
+    graph = capture(calls, passes=passes or 1)
     one_s = min(clock.time([_replay(graph)] * 2))
-    passes = min(math.ceil(GRAPH_S / max(one_s, 1e-9)), max(1, _MAX_NODES // max(len(graph.nodes), len(calls))))
-    if passes > 1:
-        graph = capture(calls, passes=passes)
-        one_s = min(clock.time([_replay(graph)] * 2))
+    if passes is None:
+        passes = min(math.ceil(GRAPH_S / max(one_s, 1e-9)), max(1, _MAX_NODES // max(len(graph.nodes), len(calls))))
+        if passes > 1:
+            graph = capture(calls, passes=passes)
+            one_s = min(clock.time([_replay(graph)] * 2))
     each = nodes_per_call(graph)
     if graph.nodes and each is None:
         raise Refused(
