@@ -26,7 +26,7 @@ from gemmgate.suite.block_values import (
     read_phase,
     values,
 )
-from gemmgate.suite.cases import Case, Family
+from gemmgate.suite.catalog import Item
 from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.loop import CHECK_DEADLINE_S, PREPARE_DEADLINE_S, SAMPLE_DEADLINE_S
 from gemmgate.suite.outcomes import block_row
@@ -43,20 +43,6 @@ _WARM_S = 0.02
 _TRIES = 2
 _VISITS_AGAIN = 2
 _SPARE = 1.1
-
-
-@dataclass(frozen=True)
-class Item:
-    """One implementation of one case."""
-
-    family: Family
-    case: Case
-    implementation: str
-
-    @property
-    def path(self) -> str:
-        """As `Row.path`."""
-        return f"{self.family.name}/{self.implementation}/{self.case.name}"
 
 
 @dataclass(frozen=True)

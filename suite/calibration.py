@@ -1,9 +1,7 @@
 """From blocks of unchanged code, and of code slowed down on purpose, to what this machine can tell.
 
 Pure. What the gate would do is not derived from a normal distribution but found by resampling the blocks
-that were measured, with the gate's own rule. Under unchanged code the sides could be exchanged, so a
-block's deviation counts with either sign; the mean over all blocks, which one series only knows to within
-its error, is replaced by a draw of the bias that the series together show beyond their errors.
+that were measured, with the gate's own rule.
 """
 
 from __future__ import annotations
@@ -17,21 +15,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit
+from scipy.special import stdtr
 
-from gemmgate.suite.block_rule import ALPHA, CONFIRM_TRIM, QUIET_SD, Rule, rule_for
+from gemmgate.suite.block_rule import QUIET_SD, Rule, rule_for
 from gemmgate.suite.block_values import BlockValue, values
 from gemmgate.suite.records import Limits, Run
-from gemmgate.suite.statistics import Interval, holm, share_interval, yuen
+from gemmgate.suite.resampling import GATE_CASES, SHIFTS, false_alarms, flagged_share, hits, smallest_found
+from gemmgate.suite.statistics import Interval, holm, share_interval
 
 Floats = NDArray[np.float64]
 
 FEWEST_BLOCKS = 6
 """Below this, no statement about what could be detected."""
-GATE_CASES = 200
-GATES = 1000
-SHIFTS = 2000
-POWER = 0.95
 BIAS_ALPHA = 0.05
 _SEED = 20250331
 
@@ -108,7 +103,7 @@ def calibration(run: Run) -> Calibration:
     known = {path: x for path, x in kept.items() if len(x) >= FEWEST_BLOCKS}
     rules = {path: rule_for(float(x.std(ddof=1))) for path, x in kept.items()}
     source = np.random.default_rng(_SEED)
-    flagged = {path: _flagged_share(x, rules[path], bias, source) for path, x in known.items()}
+    flagged = {path: flagged_share(x, rules[path], bias, source) for path, x in known.items()}
     gated = [path for path in known if rules[path].standing != "reported"]
     beside = round((GATE_CASES - 1) * statistics.fmean(flagged[path] for path in gated)) if gated else 0
     p = [_p_of_mean(x) for x in kept.values()]
@@ -120,7 +115,7 @@ def calibration(run: Run) -> Calibration:
             rules[path],
             p_differs,
             bool(is_other),
-            _mde(known.get(path), rules[path], beside, source),
+            smallest_found(known[path], rules[path], beside, source) if path in known else None,
         )
         for (path, found), p_differs, is_other in zip(plain.items(), p, differs, strict=True)
     )
@@ -129,7 +124,7 @@ def calibration(run: Run) -> Calibration:
         cases,
         max((len(x) for x in kept.values()), default=0),
         bias,
-        _family_wise([known[path] for path in gated], [rules[path] for path in gated], bias, source),
+        false_alarms([known[path] for path in gated], [rules[path] for path in gated], bias, source),
         min((len(known[path]) for path in gated), default=0),
         _found(by_path, rules, gated, kept, beside, source),
     )
@@ -215,55 +210,6 @@ def _pooled_bias(series: Sequence[Floats]) -> float:
     return math.sqrt(max(statistics.fmean(squares), 0.0)) if squares else 0.0
 
 
-def _draw(x: Floats, shape: tuple[int, int], bias: float, source: np.random.Generator) -> Floats:
-    """Blocks of unchanged code, a series a line: deviations with either sign about a bias of its own."""
-    deviations = (x - x.mean()) * math.sqrt(len(x) / (len(x) - 1))
-    signs = source.choice((-1.0, 1.0), size=shape)
-    drawn: Floats = source.choice(deviations, size=shape) * signs + source.normal(0.0, bias, size=(shape[0], 1))
-    return drawn
-
-
-def _flagged_share(x: Floats, rule: Rule, bias: float, source: np.random.Generator) -> float:
-    medians = np.median(_draw(x, (SHIFTS, rule.screen_blocks), bias, source), axis=-1)
-    return float((medians > rule.screen_at).mean())
-
-
-def _mde(x: Floats | None, rule: Rule, beside: int, source: np.random.Generator) -> float | None:
-    """By adding to unchanged blocks what each series lacks to be found, and taking the quantile over the series."""
-    if x is None:
-        return None
-    screen = np.median(_draw(x, (SHIFTS, rule.screen_blocks), 0.0, source), axis=-1)
-    mean, error, freedom = yuen(_draw(x, (SHIFTS, rule.confirm_blocks), 0.0, source), CONFIRM_TRIM)
-    critical = float(stdtrit(freedom, 1 - ALPHA / (1 + beside)))
-    lacks = np.maximum.reduce([rule.screen_at - screen, rule.confirm_at - mean, critical * error - mean])
-    return math.expm1(float(np.quantile(lacks, POWER)))
-
-
-def _family_wise(
-    series: Sequence[Floats], rules: Sequence[Rule], bias: float, source: np.random.Generator
-) -> Interval | None:
-    """Whole gates over cases drawn from the calibrated ones; both stages and the correction as the gate does them."""
-    if not series:
-        return None
-    which = source.integers(len(series), size=(GATES, GATE_CASES))
-    p_values: dict[int, list[tuple[float, bool]]] = defaultdict(list)
-    for index, (x, rule) in enumerate(zip(series, rules, strict=True)):
-        gates = np.nonzero(which == index)[0]
-        own = source.normal(0.0, bias, size=(len(gates), 1))
-        screen = _draw(x, (len(gates), rule.screen_blocks), 0.0, source) + own
-        flagged = np.median(screen, axis=-1) > rule.screen_at
-        fresh = _draw(x, (int(flagged.sum()), rule.confirm_blocks), 0.0, source) + own[flagged]
-        mean, error, freedom = yuen(fresh, CONFIRM_TRIM)
-        p = stdtr(freedom, -mean / np.maximum(error, 1e-300))
-        for gate, p_value, large in zip(gates[flagged], p, mean > rule.confirm_at, strict=True):
-            p_values[int(gate)].append((float(p_value), bool(large)))
-    alarms = 0
-    for flagged_in_gate in p_values.values():
-        certain = holm([p for p, _ in flagged_in_gate], ALPHA)
-        alarms += any(is_certain and large for is_certain, (_, large) in zip(certain, flagged_in_gate, strict=True))
-    return share_interval(alarms, GATES)
-
-
 def _found(
     by_path: Mapping[str, Sequence[BlockValue]],
     rules: Mapping[str, Rule],
@@ -276,7 +222,7 @@ def _found(
     levels = sorted({value.level for found in by_path.values() for value in found if value.level})
     made = []
     for level in levels:
-        hits: dict[str, int] = {}
+        counts: dict[str, int] = {}
         realised = []
         for path in gated:
             slowed = [value for value in by_path[path] if value.level == level and not value.spoiled]
@@ -284,26 +230,18 @@ def _found(
                 continue
             plain = {value.block: value.log_ratio for value in by_path[path] if value.level == 0.0}
             realised += [value.log_ratio - plain[value.block] for value in slowed if value.block in plain]
-            hits[path] = _hits(_log_ratios(slowed), rules[path], beside, source)
-        if not hits:
+            counts[path] = hits(_log_ratios(slowed), rules[path], beside, source)
+        if not counts:
             continue
-        quiet = [path for path in hits if float(kept[path].std(ddof=1)) <= QUIET_SD]
+        quiet = [path for path in counts if float(kept[path].std(ddof=1)) <= QUIET_SD]
         made.append(
             Found(
                 level,
                 math.expm1(statistics.median(realised)) if realised else math.nan,
-                share_interval(sum(hits.values()), SHIFTS * len(hits)),
-                share_interval(sum(hits[path] for path in quiet), SHIFTS * len(quiet)) if quiet else None,
-                len(hits),
+                share_interval(sum(counts.values()), SHIFTS * len(counts)),
+                share_interval(sum(counts[path] for path in quiet), SHIFTS * len(quiet)) if quiet else None,
+                len(counts),
                 len(quiet),
             )
         )
     return tuple(made)
-
-
-def _hits(x: Floats, rule: Rule, beside: int, source: np.random.Generator) -> int:
-    screen = source.choice(x, size=(SHIFTS, rule.screen_blocks))
-    mean, error, freedom = yuen(source.choice(x, size=(SHIFTS, rule.confirm_blocks)), CONFIRM_TRIM)
-    critical = float(stdtrit(freedom, 1 - ALPHA / (1 + beside)))
-    found = (np.median(screen, axis=-1) > rule.screen_at) & (mean > rule.confirm_at) & (mean > critical * error)
-    return int(found.sum())

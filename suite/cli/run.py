@@ -97,7 +97,7 @@ def command(
         with journal:
             choices = loop.missing(choices, caches, journal.rows)
             plan = loop.Plan(choices, caches, seed, data, seconds)
-            skipped = _measure(plan, worker, journal, console, start, begun)
+            skipped = _measure(plan, worker, journal, console, start, begun, store.limits(worker.machine.key))
             path = journal.finish()
     finally:
         worker.kill()
@@ -113,19 +113,34 @@ def command(
 
 
 def _measure(
-    plan: loop.Plan, worker: Worker, journal: Journal, console: Console, start: partial[Worker], begun: float
+    plan: loop.Plan,
+    worker: Worker,
+    journal: Journal,
+    console: Console,
+    start: partial[Worker],
+    begun: float,
+    limits: Limits | None,
 ) -> list[catalog.Choice]:
     """Runs the loop into the journal; returns the cases for which there was no time."""
-    reply = worker.ask("limits", LIMITS_DEADLINE_S)
-    if not reply.get("ok"):
-        raise CannotMeasureError(f"This machine's limits could not be measured: {reply['detail']}.")
-    limits = Limits(**reply["limits"])
+    if limits is None:
+        limits = measured_limits(worker)
+        _terminal.say("roofs are a short version, for no calibration of this machine is stored: `gemmgate calibrate`.")
+    else:
+        _terminal.say(f"roofs and floors are those of calibration {limits.source}.")
     journal.update(limits=limits)
     with Display(console) as display:
         running = loop.Loop(plan, worker, limits, restart=start, sink=journal.append, progress=display, begun=begun)
         running.run()
     journal.update(seconds=running.spent.to_json())
     return running.skipped
+
+
+def measured_limits(worker: Worker, *, long: bool = False) -> Limits:
+    """What the worker's machine can do, measured now."""
+    reply = worker.ask("limits", LIMITS_DEADLINE_S, long=long)
+    if not reply.get("ok"):
+        raise CannotMeasureError(f"This machine's limits could not be measured: {reply['detail']}.")
+    return Limits(**reply["limits"])
 
 
 def _caches(text: str) -> tuple[str, ...]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 
 import torch
 
@@ -159,7 +161,7 @@ def _bandwidth_at(device: torch.device, size: int, l2_bytes: int) -> float:
     slots = max(3, -(-3 * l2_bytes // size))
     half = size // 8
     pairs = [(torch.empty(half, device=device).normal_(), torch.empty(half, device=device)) for _ in range(slots)]
-    calls = [lambda s=source, r=result: torch.mul(s, 2.0, out=r) for source, result in pairs]  # type: ignore[misc]
+    calls = [partial(torch.mul, source, 2.0, out=result) for source, result in pairs]
     return size / _graph_s(calls)
 
 
@@ -191,7 +193,7 @@ def _event_resolution() -> float:
 
 def _least_step(times: list[float]) -> float:
     distinct = sorted({round(seconds, 12) for seconds in times})
-    steps = [later - earlier for earlier, later in zip(distinct, distinct[1:], strict=False)]
+    steps = [later - earlier for earlier, later in pairwise(distinct)]
     return min(steps, default=0.0)
 
 
@@ -205,7 +207,7 @@ def _fastest_s(work: Callable[[], object], repeats: int) -> float:
     return min(clock.time([_launch(work)] * repeats))
 
 
-def _graph_s(calls: list[Callable[[], object]]) -> float:
+def _graph_s(calls: Sequence[Callable[[], object]]) -> float:
     """Seconds a call, of the fastest of five replays."""
     calls[0]()
     captured = capture(calls)
