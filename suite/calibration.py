@@ -10,7 +10,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from gemmgate.suite.block_rule import QUIET_SD, Rule, rule_for
 from gemmgate.suite.block_values import BlockValue, values
 from gemmgate.suite.records import Limits, Run
 from gemmgate.suite.resampling import GATE_CASES, SHIFTS, false_alarms, flagged_share, hits, smallest_found
-from gemmgate.suite.statistics import Interval, holm, share_interval
+from gemmgate.suite.statistics import Interval, holm, share_interval, summarise
 
 Floats = NDArray[np.float64]
 
@@ -51,6 +51,7 @@ class CaseNoise:
     p_differs: float
     differs: bool
     rule: Rule
+    two_modes: bool
     mde: float | None
     power_limited: bool
     kernels: int | None
@@ -101,7 +102,8 @@ def calibration(run: Run) -> Calibration:
     kept = {path: _log_ratios(found) for path, found in plain.items()}
     bias = _pooled_bias(list(kept.values()))
     known = {path: x for path, x in kept.items() if len(x) >= FEWEST_BLOCKS}
-    rules = {path: rule_for(float(x.std(ddof=1))) for path, x in kept.items()}
+    modes = {path for path, x in kept.items() if "two_modes" in summarise(np.exp(x)).marks}
+    rules = {path: _rule(x, two_modes=path in modes) for path, x in kept.items()}
     source = np.random.default_rng(_SEED)
     flagged = {path: flagged_share(x, rules[path], bias, source) for path, x in known.items()}
     gated = [path for path in known if rules[path].standing != "reported"]
@@ -113,6 +115,7 @@ def calibration(run: Run) -> Calibration:
             found,
             kept[path],
             rules[path],
+            path in modes,
             p_differs,
             bool(is_other),
             smallest_found(known[path], rules[path], beside, source) if path in known else None,
@@ -170,7 +173,13 @@ def _log_ratios(found: Sequence[BlockValue]) -> Floats:
 
 
 def _case(
-    found: Sequence[BlockValue], x: Floats, rule: Rule, p_differs: float, differs: bool, mde: float | None
+    found: Sequence[BlockValue],
+    x: Floats,
+    rule: Rule,
+    two_modes: bool,
+    p_differs: float,
+    differs: bool,
+    mde: float | None,
 ) -> CaseNoise:
     kept = [value for value in found if not value.spoiled]
     cycles = [value.cycles_log_ratio for value in kept if value.cycles_log_ratio is not None]
@@ -190,12 +199,19 @@ def _case(
         p_differs=p_differs,
         differs=differs,
         rule=rule,
+        two_modes=two_modes,
         mde=mde,
         power_limited=any("power_limited" in row.marks for row in rows),
         kernels=rows[0].kernels,
         joules=rows[0].joules,
         sm_clock_hz=statistics.median(clocks) if clocks else None,
     )
+
+
+def _rule(x: Floats, *, two_modes: bool) -> Rule:
+    """Of two modes a trimmed mean may see only one: what launches that way is reported, however narrow."""
+    rule = rule_for(float(x.std(ddof=1)))
+    return replace(rule, standing="reported") if two_modes else rule
 
 
 def _p_of_mean(x: Floats) -> float:
@@ -225,6 +241,8 @@ def _found(
         counts: dict[str, int] = {}
         realised = []
         for path in gated:
+            if rules[path].standing != "gated":
+                continue
             slowed = [value for value in by_path[path] if value.level == level and not value.spoiled]
             if len(slowed) < FEWEST_BLOCKS:
                 continue

@@ -37,13 +37,18 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure and how. `seconds` is for the whole loop and is filled; None takes default samples."""
+    """What to measure and how.
+
+    `seconds` is for the whole loop and is filled; None takes default samples. With `precision` samples
+    stop once every ratio is known within that share, and `seconds` is the most to take.
+    """
 
     choices: Sequence[Choice]
     caches: tuple[str, ...]
     seed: int = 0
     data: str = "normal"
     seconds: float | None = None
+    precision: float | None = None
 
 
 @dataclass
@@ -223,6 +228,7 @@ class Loop:
             cache=cache,
             seconds=seconds,
             most_s=most_s,
+            precision=self._plan.precision,
             limits=asdict(self._limits),
         )
 

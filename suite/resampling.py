@@ -22,7 +22,7 @@ from gemmgate.suite.statistics import Interval, holm, share_interval, yuen
 Floats = NDArray[np.float64]
 
 GATE_CASES = 200
-GATES = 1000
+GATES = 3000
 SHIFTS = 2000
 """Series drawn for each case, wherever a share of series is asked for."""
 POWER = 0.95

@@ -50,6 +50,12 @@ def command(
         float | None,
         typer.Option(min=1.0, help="Time for the whole run, divided over its cases and filled with longer samples."),
     ] = None,
+    precision: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01, max=50.0, metavar="PERCENT", help="Stop sampling once every ratio is known within this."
+        ),
+    ] = None,
     cache: Annotated[str, typer.Option(help="Cache states, of: cold, hot. Default: both on a GPU, hot on a CPU.")] = "",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the inputs.")] = 0,
     data: Annotated[str, typer.Option(help=f"Distribution of the inputs, of: {', '.join(DATA)}.")] = "normal",
@@ -96,7 +102,7 @@ def command(
         journal = store.resume(resume, now) if resume else store.begin(now)
         with journal:
             choices = loop.missing(choices, caches, journal.rows)
-            plan = loop.Plan(choices, caches, seed, data, seconds)
+            plan = loop.Plan(choices, caches, seed, data, seconds, precision / 100 if precision else None)
             skipped = _measure(plan, worker, journal, console, start, begun, store.limits(worker.machine.key))
             path = journal.finish()
     finally:

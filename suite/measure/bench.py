@@ -16,9 +16,10 @@ from gemmgate.suite.measure import check
 from gemmgate.suite.measure.check import Errors
 from gemmgate.suite.measure.clock import EventClock, HostClock
 from gemmgate.suite.measure.machine import Telemetry, precision_flags
+from gemmgate.suite.measure.precise import Precise
 from gemmgate.suite.measure.refusal import Refused, status_of
 from gemmgate.suite.measure.rotation import Ring, build_ring, tensors_in
-from gemmgate.suite.measure.sampler import Clock, ImpossibleTime, rounds_and_repeats, sample
+from gemmgate.suite.measure.sampler import Clock, ImpossibleTime, rounds_and_repeats, sample, sequential_rounds
 from gemmgate.suite.measure.settle import Settled, settle
 from gemmgate.suite.measure.timed import Timed, host_and_eager_s, make_timed
 from gemmgate.suite.measure.watched import WatchedClock
@@ -162,12 +163,19 @@ class Bench:
         }
 
     def sample(
-        self, work: Work, names: Sequence[str], cache: str, seconds: float | None, most_s: float | None
+        self,
+        work: Work,
+        names: Sequence[str],
+        cache: str,
+        seconds: float | None,
+        most_s: float | None,
+        precision: float | None = None,
     ) -> dict[str, Any]:
         """Interleaved samples of all `names` in one cache state.
 
-        `seconds` is the time to fill; raises `Refused` with status `skipped` where the fewest samples
-        that give an interval would take longer than `most_s`. Returns `measured` by name: samples and
+        `seconds` is the time to fill, or with `precision` the most to take: samples then stop once every
+        ratio to the yardstick is known within that share. Raises `Refused` with status `skipped` where the
+        fewest samples that give an interval would take longer than `most_s`. Returns `measured` by name: samples and
         what explains them, or a status with its reason.
         """
         begin = time.perf_counter()
@@ -185,7 +193,8 @@ class Bench:
                         f"{MIN_SAMPLES} rounds take {least_s:.1f} s, and {most_s - spent_s:.1f} s are left of --seconds"
                     )
                     raise Refused("skipped", "budget", detail)
-                self._rounds(work, timed, None if seconds is None else max(seconds - spent_s, 0.0), measured)
+                left_s = None if seconds is None else max(seconds - spent_s, 0.0)
+                self._rounds(work, timed, left_s, measured, precision)
         return {"measured": measured, "measure_s": time.perf_counter() - begin}
 
     def _correct(self, work: Work, slot: int, output: Any) -> tuple[list[torch.Tensor], Errors]:
@@ -233,7 +242,12 @@ class Bench:
             raise Refused("broken", errors.reason, f"in the timed launches: {errors.detail}")
 
     def _rounds(
-        self, work: Work, timed: list[Timed], seconds: float | None, measured: dict[str, dict[str, Any]]
+        self,
+        work: Work,
+        timed: list[Timed],
+        seconds: float | None,
+        measured: dict[str, dict[str, Any]],
+        precision: float | None = None,
     ) -> None:
         if not timed:
             return
@@ -242,16 +256,19 @@ class Bench:
         try:
             launches_s = self._pilot(timed)
             left_s = None if seconds is None else max(seconds - (time.perf_counter() - begin), 0.0)
-            rounds, repeats = rounds_and_repeats(launches_s, left_s, _SAMPLE_S[self.device.type])
+            plan = sequential_rounds if precision else rounds_and_repeats
+            rounds, repeats = plan(launches_s, left_s, _SAMPLE_S[self.device.type])
             launches = [one.repeated(times) for one, times in zip(timed, repeats, strict=True)]
             clock = WatchedClock(self.clocks, timed, launches, self.telemetry)
             planned_s = rounds * sum(times * one_s for times, one_s in zip(repeats, launches_s, strict=True))
             end = time.perf_counter() + (_PATIENCE * planned_s if left_s is None else left_s)
-            samples = sample(clock, launches, rounds, lambda: time.perf_counter() > end)
+            precise = Precise([one.name for one in timed], work.family.yardsticks, precision) if precision else None
+            is_enough = precise.is_enough if precise else None
+            samples = sample(clock, launches, rounds, lambda: time.perf_counter() > end, is_enough)
         except ImpossibleTime as impossible:
             name = timed[impossible.index].name
             measured[name] = {"status": "invalid", "reason": "impossible_time", "detail": str(impossible)}
-            self._rounds(work, [one for one in timed if one.name != name], seconds, measured)
+            self._rounds(work, [one for one in timed if one.name != name], seconds, measured, precision)
             return
         for one, launch, values in zip(timed, launches, samples, strict=True):
             try:
@@ -267,6 +284,8 @@ class Bench:
                 kernel_names=one.nodes,
                 **clock.seen(),
             )
+            if precise:
+                measured[one.name]["detail"] = precise.remark(one.name, samples)
 
     def _pilot(self, timed: list[Timed]) -> list[float]:
         """Seconds of one launch of each, as they come interleaved: what a launch alone takes may be far from it."""

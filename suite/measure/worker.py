@@ -173,7 +173,12 @@ class Worker:
 
         work, cache = self._work, request["cache"]
         result = self._bench.sample(
-            work, request["implementations"], cache, request.get("seconds"), request.get("most_s")
+            work,
+            request["implementations"],
+            cache,
+            request.get("seconds"),
+            request.get("most_s"),
+            request.get("precision"),
         )
         limits = Limits(**request["limits"])
         flop, bytes_moved = work.family.flop(work.case), work.family.bytes_moved(work.case)

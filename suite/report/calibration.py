@@ -80,6 +80,8 @@ def _line(case: CaseNoise) -> tuple[str, ...]:
         notes.append(f"{case.kernels} kernels")
     if case.joules:
         notes.append(f"{units.significant(case.joules * 1e3)} mJ")
+    if case.two_modes:
+        notes.append("two modes")
     if case.differs:
         notes.append("differs from itself")
     if case.spoiled:
@@ -111,8 +113,7 @@ def _sentences(made: Calibration) -> list[str]:
         f"sd is the standard deviation of a block's log-ratio: {calm} of {len(sds)} are at most 0.6%, {quieter} at "
         "most 1%. within and between are the shares of its variance that arise in a process and from one to the next.",
         f"finds is the smallest slow-down found with a chance of {POWER:.0%}, at the gate's block counts and with "
-        f"{GATE_CASES} cases beside it"
-        + ("." if made.blocks >= FEWEST_BLOCKS else f"; it takes {FEWEST_BLOCKS} blocks."),
+        f"{GATE_CASES} cases in all{needs}.",
         f"Means beyond their sampling errors come to {_percent(made.pooled_bias)} (root mean square); "
         f"{sum(case.differs for case in made.cases)} of {len(sds)} differ from zero (Holm, 5%).",
     ]
