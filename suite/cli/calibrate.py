@@ -58,7 +58,7 @@ def command(
     tag: options.Tag = None,
     device: options.Device = "auto",
     blocks: Annotated[
-        int | None, typer.Option(min=2, help=f"Blocks of every case, those of --resume included. Default: {BLOCKS}.")
+        int | None, typer.Option(min=1, help=f"Blocks of every case, those of --resume included. Default: {BLOCKS}.")
     ] = None,
     power: Annotated[
         bool, typer.Option("--power", help="Slow the code down by known amounts too, and count how often it is found.")
@@ -96,6 +96,7 @@ def command(
         raise UsageError(
             f"--resume {resume} measures what it began with: leave out --family, --case, --impl and --tag."
         )
+    choices = known.select(selection)
     worker = Worker(options.device(device), suites=suites)
     try:
         limits = earlier.limits if earlier and earlier.limits.source else measured_limits(worker, long=True)
@@ -103,7 +104,7 @@ def command(
             items = _stored_items(known, earlier)
             cache, seed, data = (earlier.selection[name] for name in ("cache", "seed", "data"))
         else:
-            items = _items(known, selection, worker, limits)
+            items = _items(choices, selection, worker, limits)
             cache = cache or ("cold" if worker.target.is_gpu else "hot")
         now = _run(worker, selection, items, {"cache": cache, "seed": seed, "data": data}, commit)
     finally:
@@ -145,9 +146,9 @@ def _put(run: Run, format: Format) -> None:
         _terminal.put(report.show_calibration(made, format.value, width=_terminal.width(), color=_terminal.color()))
 
 
-def _items(known: Catalog, selection: Selection, worker: Worker, limits: Limits) -> list[Item]:
+def _items(choices: Sequence[Choice], selection: Selection, worker: Worker, limits: Limits) -> list[Item]:
     """All that was asked for and works here, or a spread where nothing was."""
-    choices = [choice for choice in known.select(selection) if choice.family.runner == "kernel"]
+    choices = [choice for choice in choices if choice.family.runner == "kernel"]
     pairs = [[choice.case.to_json(), choice.implementations] for choice in choices]
     reply = worker.ask("supports", SUPPORTS_DEADLINE_S, pairs=pairs)
     if not reply.get("ok"):

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 CLOCK_CHANGE = 0.01
 POWER_CHANGE = 0.03
 WINDOW_S = 0.1
-"""Steady is what changes by no more than these shares from the first half of this time to the second. Halves, since
-a board at its power limit steps its clock up and down for ever."""
+"""Steady is what changes by no more than these shares from the first half of this time to the second; of the clock
+less where less time went by. Halves, since a board at its power limit steps its clock up and down for ever."""
 MOST_S = 3.0
 ENERGY_LEAST_S = 0.25
 """The energy counter moves in steps of some 20 ms: over less than this its difference says little."""
@@ -62,7 +62,7 @@ def settle(
         elapsed_s = now() - begin
         history.append((elapsed_s, calls, read()))
         window = [entry for entry in history if entry[0] >= elapsed_s - WINDOW_S]
-        steady = _is_steady([reading for _, _, reading in window])
+        steady = _is_steady([reading for _, _, reading in window], min((elapsed_s - window[0][0]) / WINDOW_S, 1.0))
         if (elapsed_s >= least_s and steady) or elapsed_s >= most_s:
             break
     recent = [reading for _, _, reading in window]
@@ -82,10 +82,10 @@ def settle(
     )
 
 
-def _is_steady(readings: Sequence[Reading]) -> bool:
+def _is_steady(readings: Sequence[Reading], share_of_window: float) -> bool:
     clocks = [reading.sm_clock_hz for reading in readings if reading.sm_clock_hz]
     powers = [reading.power_w for reading in readings if reading.power_w]
-    return _halves_agree(clocks, CLOCK_CHANGE) and _halves_agree(powers, POWER_CHANGE)
+    return _halves_agree(clocks, CLOCK_CHANGE * share_of_window) and _halves_agree(powers, POWER_CHANGE)
 
 
 def _halves_agree(values: Sequence[float], share: float) -> bool:
