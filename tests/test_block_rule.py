@@ -168,6 +168,27 @@ def test_a_confirmation_needs_size_and_certainty() -> None:
     assert confirmed(fresh, {**rules, "c": replace(rules["c"], confirm_at=0.02)}) == set()
 
 
+def test_a_chance_that_is_small_for_one_case_is_not_for_many() -> None:
+    """Blocks with a chance of 0.5 % confirm a case that was flagged alone, and none of thirty flagged together."""
+    blocks = 0.01 * QUANTILES[6::13][:30]
+    blocks = blocks - blocks.mean()
+    _, error, freedom = yuen(blocks, block_rule.CONFIRM_TRIM)
+    shifted = blocks + scipy.stats.t.isf(0.005, freedom) * float(error) - yuen(blocks, block_rule.CONFIRM_TRIM)[0]
+    rule = replace(rule_for(0.006), confirm_at=0.0)
+    assert p_slower(shifted)[1] == pytest.approx(0.005)
+    assert confirmed({"a": shifted}, {"a": rule}) == {"a"}
+    names = [str(n) for n in range(30)]
+    assert confirmed(dict.fromkeys(names, shifted), dict.fromkeys(names, rule)) == set()
+
+
+def test_false_alarms_are_counted_with_the_correction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any threshold on size, where half of 200 cases are flagged, Holm alone keeps alarms at a percent."""
+    monkeypatch.setattr(resampling, "GATES", 400)
+    rule = replace(rule_for(0.006), screen_at=0.0, confirm_at=0.0)
+    found = resampling.false_alarms([0.006 * QUANTILES] * 4, [rule] * 4, 0.0, source())
+    assert found is not None and found.estimate <= 0.02
+
+
 def test_the_p_value_without_trimming_is_students(monkeypatch: pytest.MonkeyPatch) -> None:
     """With nothing trimmed the chance is that of scipy's one-sided t-test."""
     monkeypatch.setattr(block_rule, "CONFIRM_TRIM", 0.0)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -30,14 +29,14 @@ _COPY_BYTES = 2**30
 _SIZES = tuple(2**power for power in range(20, 31, 2))
 """Bytes read and written together, for the rates by size."""
 _SETTLE_S = 0.6
+_TOGETHER = 8
 
 
 def measure_limits(device: torch.device, telemetry: Telemetry, *, long: bool = False) -> Limits:
     """About a second; with `long` some ten."""
     if device.type == "cpu":
         return _measure_cpu(long=long)
-    products = _products(device, long=long)
-    rates = {name: flop / _fastest_s(work, 3) for name, (work, flop) in products.items()}
+    rates, settled_rates, settled_clocks_hz = _rates(device, telemetry, long=long)
     properties = torch.cuda.get_device_properties(device)
     clock_hz = telemetry.max_sm_clock_hz or getattr(properties, "clock_rate", 0) * 1e3
     per_cycle = FLOP_PER_CYCLE_PER_SM.get(10 * properties.major + properties.minor, {})
@@ -62,52 +61,50 @@ def measure_limits(device: torch.device, telemetry: Telemetry, *, long: bool = F
         ceiling_sm_clock_hz=clock_hz,
         source="short",
     )
-    return _longer(limits, device, telemetry, products, properties.L2_cache_size) if long else limits
-
-
-def _longer(
-    limits: Limits,
-    device: torch.device,
-    telemetry: Telemetry,
-    products: Mapping[str, tuple[Callable[[], object], int]],
-    l2_bytes: int,
-) -> Limits:
-    settled_rates, settled_clocks = {}, {}
-    for name, (work, flop) in products.items():
-        seconds, clock_hz = _settled(work, telemetry)
-        settled_rates[name] = flop / seconds
-        if clock_hz:
-            settled_clocks[name] = clock_hz
+    if not long:
+        return limits
     read = _read_bandwidth(device)
+    l2_bytes = properties.L2_cache_size
     return replace(
         limits,
-        bytes_per_s=max(limits.copy_bytes_per_s, read),
+        bytes_per_s=max(copied, read),
         read_bytes_per_s=read,
         bytes_per_s_by_size={str(size): _bandwidth_at(device, size, l2_bytes) for size in _SIZES},
         settled_flop_per_s=settled_rates,
-        settled_sm_clock_hz=settled_clocks,
+        settled_sm_clock_hz=settled_clocks_hz,
         event_floor_s=_event_floor(),
         timer_resolution_s=_event_resolution(),
         source="long",
     )
 
 
-def _products(device: torch.device, *, long: bool) -> dict[str, tuple[Callable[[], object], int]]:
-    """A large product by name of its rate, with the flop of a call."""
-    made = {
-        "bf16": _matmul(device, torch.bfloat16, "acc32", _SIZE),
-        "fp16": _matmul(device, torch.float16, "acc32", _SIZE),
-        "fp32": _matmul(device, torch.float32, "ieee", _SIZE // 2),
-        "fp32.tf32": _matmul(device, torch.float32, "tf32", _SIZE),
+def _rates(
+    device: torch.device, telemetry: Telemetry, *, long: bool
+) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
+    """By format: the fastest rate, and with `long` the settled one and its clock. One product in memory at a time."""
+    makers: dict[str, Callable[[], tuple[Callable[[], object], int]]] = {
+        "bf16": lambda: _matmul(device, torch.bfloat16, "acc32", _SIZE),
+        "fp16": lambda: _matmul(device, torch.float16, "acc32", _SIZE),
+        "fp32": lambda: _matmul(device, torch.float32, "ieee", _SIZE // 2),
+        "fp32.tf32": lambda: _matmul(device, torch.float32, "tf32", _SIZE),
     }
     if long:
-        # Not every device has fp8, and not every build of torch can use it there.
-        with suppress(RuntimeError, AttributeError, TypeError, ValueError):
-            work, flop = _matmul_fp8(device, _SIZE)
-            work()
-            torch.cuda.synchronize()
-            made["fp8e4m3"] = work, flop
-    return made
+        makers["fp8e4m3"] = lambda: _matmul_fp8(device, _SIZE)
+    fastest, settled, clocks_hz = {}, {}, {}
+    for name, make in makers.items():
+        try:
+            work, flop = make()
+            fastest[name] = flop / _fastest_s(work, 3)
+        except (RuntimeError, AttributeError, TypeError, ValueError):
+            if name != "fp8e4m3":  # not every device has it, and not every build of torch can use it there
+                raise
+            continue
+        if long:
+            seconds, clock_hz = _settled(work, telemetry)
+            settled[name] = flop / seconds
+            if clock_hz:
+                clocks_hz[name] = clock_hz
+    return fastest, settled, clocks_hz
 
 
 def _matmul(device: torch.device, dtype: torch.dtype, precision: str, size: int) -> tuple[Callable[[], object], int]:
@@ -135,8 +132,10 @@ def _settled(work: Callable[[], object], telemetry: Telemetry) -> tuple[float, f
     launch = _launch(work)
 
     def load() -> int:
-        clock.time([launch] * 3)
-        return 3
+        for _ in range(_TOGETHER):
+            work()
+        torch.cuda.synchronize()
+        return _TOGETHER
 
     settled = settle(load, telemetry.reading, time.perf_counter, least_s=_SETTLE_S)
     return statistics.median(clock.time([launch] * 9)), settled.sm_clock_hz
