@@ -65,7 +65,11 @@ def test_a_cold_ring_is_mostly_proven() -> None:
     for _ in range(200):
         launches = [Launch(lambda: None, 1, host_s=median_s) for median_s in medians_s]
         clock = FakeClock(lambda n: 0.0)
-        clock.time = lambda given: [one.host_s * math.exp(0.005 * RANDOM.standard_normal()) for one in given]  # type: ignore[method-assign]
+        clock.start = lambda given: (
+            lambda: [  # type: ignore[method-assign]
+                one.host_s * math.exp(0.005 * RANDOM.standard_normal()) for one in given
+            ]
+        )
         proven += proof.prove(clock, launches, lambda: False).verdict == "proven"
     assert proven >= 190
 

@@ -55,6 +55,11 @@ class Bench:
         self.proves = device.type == "cuda"
         """Whether times are taken to prove cache states: those of a CPU in use are too unsteady to tell."""
 
+    @property
+    def _clock(self) -> Clock:
+        """That of the rounds: launches of graphs and of single calls are timed by events alike."""
+        return next(iter(self.clocks.values()))
+
     def begin(
         self,
         family: Family,

@@ -1,0 +1,156 @@
+"""The commands that read the store: show, runs and compare."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import pytest
+
+from gemmgate.suite.cli import show
+from gemmgate.suite.store import Store
+from tests.program import ID, Invoke, make_store
+from tests.stored import H200, STACK, interrupted, make_row, make_run, stored, write_baseline
+
+# show
+
+
+def test_show_in_every_format(store: Store, invoke: Invoke) -> None:
+    """The latest run is shown as a table, Markdown, CSV and JSON, with every row."""
+    make_store(store)
+    assert "own" in invoke("show").stdout
+    assert "| " in invoke("show", "--format", "markdown").stdout
+    table = list(csv.DictReader(io.StringIO(invoke("show", "--format", "csv").stdout)))
+    assert [row["implementation"] for row in table] == ["cublas", "own", "bad"]
+    data = json.loads(invoke("show", ID, "--format", "json").stdout)
+    assert data["run"]["id"] == ID
+    assert [row["status"] for row in data["rows"]] == ["ok", "ok", "broken"]
+
+
+@pytest.mark.parametrize(
+    ("options", "rows"),
+    [
+        (["--impl", "own"], ["cublas", "own"]),
+        (["--impl", "bad"], ["bad"]),
+        (["--status", "broken"], ["bad"]),
+        (["--impl", "o*", "--impl", "c*"], ["cublas", "own"]),
+        (["--impl", "own,bad", "--family", "dense*", "--case", "m32*"], ["cublas", "own", "bad"]),
+    ],
+)
+def test_show_narrowed(store: Store, invoke: Invoke, options: list[str], rows: list[str]) -> None:
+    """Only rows that match are shown, each with the yardstick that its ratio needs."""
+    make_store(store)
+    result = invoke("show", "--format", "json", *options)
+    assert [row["implementation"] for row in json.loads(result.stdout)["rows"]] == rows
+
+
+def test_the_yardstick_of_another_visit_does_not_stay() -> None:
+    """Narrowing keeps the yardstick of the row's own visit and cache state alone."""
+    rows = (
+        make_row(visit="1", yardstick="cublas"),
+        make_row(visit="2", yardstick="cublas", cache="hot"),
+        make_row(visit="2", yardstick="cublas"),
+        make_row(implementation="own", visit="2", yardstick="cublas"),
+    )
+    kept = show.narrowed(make_run(rows=rows), {"implementation": ("own",)}).rows
+    assert [(row.visit, row.cache, row.implementation) for row in kept] == [
+        ("2", "cold", "cublas"),
+        ("2", "cold", "own"),
+    ]
+
+
+def test_show_says_that_a_run_is_not_finished(store: Store, invoke: Invoke) -> None:
+    """Journals are shown too: stderr says whether the run goes on or how to go on with it, and what was torn."""
+    path = interrupted(store, make_run(), make_row(), make_row(implementation="own"))
+    path.write_bytes(path.read_bytes()[:-10])
+    result = invoke("show", "--format", "json")
+    assert len(json.loads(result.stdout)["rows"]) == 1
+    assert f"was interrupted after 1 rows: `gemmgate run --resume {ID}`" in result.stderr
+    assert "torn" in result.stderr
+    with store.resume("latest", make_run()):
+        assert f"run {ID} goes on: 1 rows so far." in invoke("show").stderr
+
+
+def test_show_a_baseline(store: Store, invoke: Invoke) -> None:
+    """`baseline:<machine>` is a run like any other."""
+    make_store(store)
+    write_baseline(store, json.dumps({"runs": [ID]}))
+    assert json.loads(invoke("show", f"baseline:{H200.key}", "--format", "json").stdout)["run"]["id"] == ID
+
+
+# runs
+
+
+def test_runs_as_json(store: Store, invoke: Invoke) -> None:
+    """The JSON of `runs` is a list of objects with the documented keys."""
+    make_store(store)
+    (found,) = json.loads(invoke("runs", "--format", "json").stdout)
+    assert found == {
+        "id": ID,
+        "machine": "nvidia-h200-141g",
+        "gpu": "NVIDIA H200",
+        "utc": "2026-11-29T16:03:12Z",
+        "commit": "0a1b2c3d4e5f",
+        "families": ["dense_splitk"],
+        "rows": 3,
+        "state": "finished",
+        "path": str(store.root / "runs" / "nvidia-h200-141g" / f"{ID}.parquet"),
+        "note": "",
+    }
+
+
+def test_runs_as_a_table(store: Store, invoke: Invoke) -> None:
+    """The table has a line a run that `--machine` narrows, and names unreadable files on stderr."""
+    make_store(store)
+    stored(store, make_run("20261130T100000Z-bbbbbbbbbb", machine=replace(H200, key="cpu-epyc", model="EPYC 9654")))
+    (store.root / "runs" / "cpu-epyc" / "junk.parquet").write_text("junk")
+    result = invoke("runs")
+    assert result.exit_code == 0
+    assert [line.split()[-1] for line in result.stdout.splitlines()[-3:]] == ["finished", "finished", "unreadable"]
+    assert "junk.parquet is truncated or damaged" in result.stderr
+    narrowed = invoke("runs", "--machine", "nvidia*")
+    assert "cpu-epyc" not in narrowed.stdout + narrowed.stderr
+    assert ID in narrowed.stdout
+
+
+def test_no_runs(invoke: Invoke) -> None:
+    """An empty store is an empty list and a remark, not an error."""
+    result = invoke("runs", "--format", "json")
+    assert (result.exit_code, json.loads(result.stdout)) == (0, [])
+    result = invoke("runs", "--machine", "nvidia*")
+    assert result.exit_code == 0
+    assert "`gemmgate run` measures one" in result.stderr
+
+
+# compare
+
+
+def test_compare(store: Store, invoke: Invoke) -> None:
+    """Two runs are shown side by side with exit code 0, also where a row got slower."""
+    make_store(store)
+    slow = make_row(median_s=9e-6, low_s=8.9e-6, high_s=9.1e-6, samples_s=tuple(2 * x for x in make_row().samples_s))
+    stored(store, make_run("20261130T100000Z-bbbbbbbbbb"), slow)
+    for form in ("table", "markdown", "json"):
+        result = invoke("compare", ID, "latest", "--format", form)
+        assert result.exit_code == 0
+        assert "SLOWER" in result.stdout
+
+
+def test_compare_across_stacks(store: Store, invoke: Invoke) -> None:
+    """Runs of two stacks end with exit code 3, unless one asks to compare across stacks."""
+    stored(store, make_run())
+    stored(store, make_run("20261130T100000Z-bbbbbbbbbb", stack=replace(STACK, torch="2.11.0")))
+    result = invoke("compare", ID, "latest")
+    assert result.exit_code == 3
+    assert "not a single row" in result.stderr
+    assert "INCOMPARABLE" in result.stdout
+    assert invoke("compare", ID, "latest", "--across-stacks").exit_code == 0
+
+
+def test_runs_with_nothing_in_common(store: Store, invoke: Invoke) -> None:
+    """Runs without a common row are a usage error."""
+    stored(store, make_run())
+    stored(store, make_run("20261130T100000Z-bbbbbbbbbb"), make_row(case="other"))
+    assert invoke("compare", ID, "latest").exit_code == 2
