@@ -182,11 +182,11 @@ def test_a_chance_that_is_small_for_one_case_is_not_for_many() -> None:
 
 
 def test_false_alarms_are_counted_with_the_correction(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any threshold on size, where half of 200 cases are flagged, Holm alone keeps alarms at a percent."""
+    """Without thresholds on size half of 200 cases are flagged, and the correction alone keeps alarms below 5 %."""
     monkeypatch.setattr(resampling, "GATES", 400)
     rule = replace(rule_for(0.006), screen_at=0.0, confirm_at=0.0)
     found = resampling.false_alarms([0.006 * QUANTILES] * 4, [rule] * 4, 0.0, source())
-    assert found is not None and found.estimate <= 0.02
+    assert found is not None and found.estimate <= 0.05
 
 
 def test_the_p_value_without_trimming_is_students(monkeypatch: pytest.MonkeyPatch) -> None:

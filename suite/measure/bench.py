@@ -201,11 +201,6 @@ class Bench:
             found = witness.cross_check(work, names, cache, self.clocks, self.telemetry, launch_floor_s, self.at)
         return {"crossed": found, "measure_s": time.perf_counter() - begin}
 
-    @property
-    def _clock(self) -> Clock:
-        """The one that times all of them interleaved."""
-        return next(iter(self.clocks.values()))
-
     def _correct(self, work: Work, slot: int, output: Any) -> tuple[list[torch.Tensor], Errors]:
         self._synchronize()
         errors = work.verify(slot, output)
