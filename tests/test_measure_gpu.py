@@ -146,11 +146,10 @@ def test_a_cold_ring_is_proven_and_hot_with_it() -> None:
     assert min(cold["samples_s"]) > min(hot["samples_s"])
 
 
-@pytest.mark.parametrize("share", [0.01, 0.12])
-def test_a_ring_that_is_too_small_is_not_proven(share: float) -> None:
-    """Where the cache is larger than the harness was told, the ring is never called cold."""
+def test_a_ring_that_is_too_small_is_not_proven() -> None:
+    """Where the cache is eight times larger than the harness was told, the ring is not called cold."""
     target = describe_target(DEVICE)
-    bench = _bench(replace(target, l2_bytes=int(share * target.l2_bytes)))
+    bench = _bench(replace(target, l2_bytes=int(0.12 * target.l2_bytes)))
     work = _begin(bench, names=("cublas",))
     cold = bench.sample(work, ["cublas"], "cold", None, None)["measured"]["cublas"]
     assert cold["cache_proof"] != "proven", cold["cache_evidence"]
@@ -220,15 +219,15 @@ def test_the_machine_says_how_it_is_set() -> None:
 
 
 def test_do_bench_agrees_with_triton_on_a_long_kernel() -> None:
-    """On a product of more than 100 us, which the cache does not matter to, both medians are within 5 %."""
+    """Reading 512 MiB, of which the cache holds a tenth at most and power limits nothing: both medians within 5 %."""
     testing = pytest.importorskip("triton.testing", reason="Triton is the peer")
-    left, right = torch.randn(3072, 6144, device=DEVICE).bfloat16(), torch.randn(6144, 3072, device=DEVICE).bfloat16()
+    source = torch.randn(2**27, device=DEVICE)
 
-    def product() -> Any:
-        return torch.mm(left, right)
+    def read() -> Any:
+        return source.sum()
 
-    theirs = testing.do_bench_cudagraph(product, rep=50, return_mode="median")
-    ours = do_bench(product, rep=100, return_mode="median")
+    theirs = testing.do_bench_cudagraph(read, rep=50, return_mode="median")
+    ours = do_bench(read, rep=100, return_mode="median")
     assert theirs > 0.1
     assert ours == pytest.approx(theirs, rel=0.05)
 
