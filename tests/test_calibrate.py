@@ -6,13 +6,14 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gemmgate.suite import cli
 from gemmgate.suite.block_values import values
-from gemmgate.suite.cli import calibrate
+from gemmgate.suite.cli import _measuring, calibrate
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.records import Limits
 from gemmgate.suite.store import Store
@@ -133,6 +134,21 @@ def test_runs_take_the_roofs_of_the_newest_calibration(store: Store) -> None:
     found = store.limits(H200.key)
     assert found == replace(LIMITS, source="20261130T160312Z-0a1b2c3d4e")
     assert store.limits("third") is None
+
+
+def test_what_a_run_rests_on_is_said(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a calibration of its machine a run measures roofs and says so; with one it names it and measures none."""
+    worker: Any = SimpleNamespace(machine=H200)
+    short = Limits(launch_floor_s=2e-6, source="short")
+    with monkeypatch.context() as patched:
+        patched.setattr(_measuring, "measure_limits", lambda worker: short)
+        assert _measuring.known_limits(worker, store) == short
+        assert "a short version" in capsys.readouterr().err
+    calibrated(store)
+    assert _measuring.known_limits(worker, store) == replace(LIMITS, source=ID)
+    assert f"calibration {ID}" in capsys.readouterr().err
 
 
 def test_a_warm_worker_answers_as_any_other() -> None:
