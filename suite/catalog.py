@@ -37,6 +37,20 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Item:
+    """One implementation of one case."""
+
+    family: Family
+    case: Case
+    implementation: str
+
+    @property
+    def path(self) -> str:
+        """As `Row.path`."""
+        return f"{self.family.name}/{self.implementation}/{self.case.name}"
+
+
+@dataclass(frozen=True)
 class Selection:
     """What a user asked for. Globs as in a shell; an empty tuple means all; tags are a union."""
 

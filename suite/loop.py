@@ -36,10 +36,12 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure and how. `seconds` is for the whole loop and is filled; None takes default samples.
+    """What to measure and how.
 
-    `data` are distributions of the inputs, one after the other. With `cross_check`, the first cache state
-    is timed by the other timers too.
+    `seconds` is for the whole loop and is filled; None takes default samples. With `precision` samples
+    stop once every ratio is known within that share, and `seconds` is the most to take. `data` are
+    distributions of the inputs, one after the other. With `cross_check`, the first cache state is timed by
+    the other timers too.
     """
 
     choices: Sequence[Choice]
@@ -48,6 +50,7 @@ class Plan:
     data: tuple[str, ...] = ("normal",)
     seconds: float | None = None
     cross_check: bool = False
+    precision: float | None = None
 
 
 @dataclass
@@ -237,6 +240,7 @@ class Loop:
             cache=cache,
             seconds=seconds,
             most_s=most_s,
+            precision=self._plan.precision,
             limits=asdict(self._limits),
         )
 

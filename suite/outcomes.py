@@ -1,7 +1,8 @@
-"""What a worker says of one implementation, as a row."""
+"""What workers say of one implementation, as rows."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -26,6 +27,7 @@ _AS_SAID = (
     "error_bound",
     "sm_clock_hz",
     "power_w",
+    "joules",
     "calls_per_sample",
     "timer",
     "cache_proof",
@@ -51,34 +53,70 @@ def row_of(family: Family, case: Case, name: str, facts: Mapping[str, Any], **co
             f"{len(samples)} samples; an interval takes {MIN_SAMPLES}",
         )
     summary = summarise(samples) if status == "ok" else None
-    if facts.get("flags"):
-        common["flags"] = {**common.get("flags", {}), **facts["flags"]}
-    said = {column: facts[column] for column in _AS_SAID if facts.get(column) is not None}
+    median_s = summary.median_s if summary else None
     return Row(
-        family=family.name,
-        case=case.name,
-        implementation=name,
+        **_columns(family, case, name, facts, common),
         status=status,
         reason=reason,
         detail=detail,
-        tags=case.tags,
-        dims=dict(case.dims),
-        dtype=case.dtype,
-        precision=case.precision,
-        layout=case.layout,
-        epilogue=case.epilogue,
-        origin=case.origin,
-        flop=family.flop(case),
-        bytes_moved=family.bytes_moved(case),
-        median_s=summary.median_s if summary else None,
+        median_s=median_s,
         low_s=summary.low_s if summary else None,
         high_s=summary.high_s if summary else None,
+        cycles=_cycles(median_s, facts),
         samples_s=samples,
         marks=tuple(sorted({*facts.get("marks", ()), *(summary.marks if summary else ())})),
-        kernel_names=tuple(facts.get("kernel_names", ())),
-        utc=utc_now(),
-        **{**common, **said},
     )
+
+
+def block_row(family: Family, case: Case, name: str, facts: Mapping[str, Any], **common: Any) -> Row:
+    """The row of one side in one block: `facts` hold the samples of its visits in order, or a status.
+
+    They have no interval: in blocks it is the block that counts as one observation, not the sample.
+    """
+    status: Status = facts.get("status") or "ok"
+    samples = tuple(facts.get("samples_s", ())) if status == "ok" else ()
+    median_s = statistics.median(samples) if samples else None
+    return Row(
+        **_columns(family, case, name, facts, common),
+        status=status,
+        reason=facts.get("reason", ""),
+        detail=facts.get("detail", ""),
+        median_s=median_s,
+        cycles=_cycles(median_s, facts),
+        samples_s=samples,
+        marks=tuple(sorted(set(facts.get("marks", ())))),
+    )
+
+
+def _columns(
+    family: Family, case: Case, name: str, facts: Mapping[str, Any], common: Mapping[str, Any]
+) -> dict[str, Any]:
+    said = {column: facts[column] for column in _AS_SAID if facts.get(column) is not None}
+    if facts.get("flags"):
+        said["flags"] = {**common.get("flags", {}), **facts["flags"]}
+    return {
+        "family": family.name,
+        "case": case.name,
+        "implementation": name,
+        "tags": case.tags,
+        "dims": dict(case.dims),
+        "dtype": case.dtype,
+        "precision": case.precision,
+        "layout": case.layout,
+        "epilogue": case.epilogue,
+        "origin": case.origin,
+        "flop": family.flop(case),
+        "bytes_moved": family.bytes_moved(case),
+        "kernel_names": tuple(facts.get("kernel_names", ())),
+        "utc": utc_now(),
+        **common,
+        **said,
+    }
+
+
+def _cycles(median_s: float | None, facts: Mapping[str, Any]) -> float | None:
+    clock_hz = facts.get("sm_clock_hz")
+    return median_s * clock_hz if median_s and clock_hz else None
 
 
 def utc_now() -> str:

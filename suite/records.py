@@ -94,7 +94,11 @@ class Limits:
     """What this machine can do, measured at the start of the run: the roofs and the floors.
 
     `flop_per_s` maps a case's dtype or `dtype.precision` (`bf16`, `fp32.tf32`) to a rate.
-    `ceiling_*` are what no number may beat: hardware figures where they are known.
+    `ceiling_*` are what no number may beat: hardware figures where they are known, for the clock
+    `ceiling_sm_clock_hz`. `bytes_per_s` and `flop_per_s` are the best that was seen;
+    `settled_flop_per_s` is what remains once clock and power are steady under that load.
+    `bytes_per_s_by_size` maps a number of bytes, as text, to the rate at which a kernel moves them.
+    `source` is `short` where a run measured these itself, else the calibration they come from.
     """
 
     bytes_per_s: float = 0.0
@@ -103,6 +107,15 @@ class Limits:
     ceiling_flop_per_s: Mapping[str, float] = field(default_factory=dict)
     launch_floor_s: float = 0.0
     l2_bytes_per_s: float = 0.0
+    copy_bytes_per_s: float = 0.0
+    read_bytes_per_s: float = 0.0
+    bytes_per_s_by_size: Mapping[str, float] = field(default_factory=dict)
+    settled_flop_per_s: Mapping[str, float] = field(default_factory=dict)
+    settled_sm_clock_hz: Mapping[str, float] = field(default_factory=dict)
+    ceiling_sm_clock_hz: float = 0.0
+    event_floor_s: float = 0.0
+    timer_resolution_s: float = 0.0
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,7 +128,8 @@ class Row:
     ||out - reference|| / ||reference||; `error_worst_tile` that of the 16 x 16 tile nearest to its
     bound; `error_bound` what was allowed for the whole. `roof_s` is the least time that the measured
     roofs allow. Of the choices behind it, `readings_s` is what the implementation's own tuner measured and
-    `screened_s` what the harness did when it chose.
+    `screened_s` what the harness did when it chose. `cycles` is the time in cycles of the SM clock, `joules`
+    the energy, each a call.
     """
 
     family: str
@@ -173,6 +187,8 @@ class Row:
     marks: tuple[str, ...] = ()
     sm_clock_hz: float | None = None
     power_w: float | None = None
+    cycles: float | None = None
+    joules: float | None = None
     # what it cost
     compile_s: float | None = None
     check_s: float | None = None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtrit
+from scipy.special import betaincinv, ndtri, stdtrit
 
 Floats = NDArray[np.float64]
 Samples = Sequence[float] | Floats
@@ -120,6 +120,49 @@ def ratio_interval(baseline_s: Samples, candidate_s: Samples, *, paired: bool, c
     return Interval(math.exp(estimate), low, high, confidence)
 
 
+def half_width(interval: Interval) -> float:
+    """How far the wider side of a ratio's interval reaches, as a share: the smallest change it could have shown."""
+    if interval.low <= 0 or not math.isfinite(interval.high):
+        return math.inf
+    return max(interval.high / interval.estimate, interval.estimate / interval.low) - 1
+
+
+def yuen(x: Floats, trim: float) -> tuple[Floats, Floats, int]:
+    """Trimmed means along the last axis, their standard errors from the winsorised variance, degrees of freedom."""
+    n = x.shape[-1]
+    cut = int(trim * n)
+    ordered = np.sort(x, axis=-1)
+    kept = ordered[..., cut : n - cut]
+    size = n - 2 * cut
+    if size < 2:
+        return kept.mean(axis=-1), np.zeros(x.shape[:-1]), 0
+    ordered[..., :cut] = ordered[..., cut : cut + 1]
+    ordered[..., n - cut :] = ordered[..., n - cut - 1 : n - cut]
+    square = ordered.var(axis=-1, ddof=1) * (n - 1) / (size * (size - 1))
+    return kept.mean(axis=-1), np.sqrt(square), size - 1
+
+
+def holm(p_values: Samples, alpha: float) -> NDArray[np.bool_]:
+    """Which hypotheses fall so that any true one falls with a chance of `alpha` at most, however they depend."""
+    p = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(p)
+    stands = p[order] > alpha / np.arange(len(p), 0, -1)
+    first = int(np.argmax(stands)) if stands.any() else len(p)
+    rejected = np.zeros(len(p), dtype=np.bool_)
+    rejected[order[:first]] = True
+    return rejected
+
+
+def share_interval(found: int, of: int, confidence: float = 0.95) -> Interval:
+    """A share with the exact (Clopper-Pearson) interval: none of 20 is anything up to 17 %."""
+    if not 0 <= found <= of or of == 0:
+        raise ValueError(f"{found} of {of} is no share.")
+    tail = (1 - confidence) / 2
+    low = float(betaincinv(found, of - found + 1, tail)) if found else 0.0
+    high = float(betaincinv(found + 1, of - found, 1 - tail)) if found < of else 1.0
+    return Interval(found / of, low, high, confidence)
+
+
 def geometric_mean(ratios: Samples) -> float:
     """The mean under which twice as fast and half as fast cancel."""
     if len(ratios) == 0:
@@ -146,16 +189,11 @@ def _exp(exponent: float) -> float:
 
 def _trimmed(x: Floats) -> tuple[float, float, float]:
     """Yuen: trimmed mean, its squared standard error, degrees of freedom; the last two for effective samples."""
-    n = len(x)
-    cut = int(TRIM * n)
-    ordered = np.sort(x)
-    kept = ordered[cut : n - cut]
-    if len(kept) < 2:
-        return float(kept.mean()), 0.0, 0.0
+    means, errors, freedom = yuen(x, TRIM)
+    if freedom == 0:
+        return float(means), 0.0, 0.0
     tau = _correlation_time(x)
-    winsorised = np.clip(x, ordered[cut], ordered[n - cut - 1])
-    square = float(winsorised.var(ddof=1)) * (n - 1) / (len(kept) * (len(kept) - 1)) * tau
-    return float(kept.mean()), square, max(len(kept) / tau - 1, 1.0)
+    return float(means), float(errors) ** 2 * tau, max((freedom + 1) / tau - 1, 1.0)
 
 
 def _ranks(x: Floats) -> Floats:

@@ -41,11 +41,13 @@ class WorkerLost(CannotMeasureError):
 
 
 class Worker:
-    """One worker process. `hello` has been said when the constructor returns.
+    """One worker process. `hello` has been said when the constructor returns, unless it starts `warm`.
 
     `overlay` is the folder that holds the `gemmgate` package of the side to measure; by default the
-    one this process itself runs from. Raises `UsageError` where the device does not exist and
-    `CannotMeasureError` where the worker does not start or has imported another side's kernels.
+    one this process itself runs from. A `warm` start imports what it can, `modules` of (family,
+    implementation) included, but leaves the device alone until `greet` and `meet`. Raises `UsageError`
+    where the device does not exist and `CannotMeasureError` where the worker does not start or has
+    imported another side's kernels.
     """
 
     def __init__(
@@ -56,8 +58,13 @@ class Worker:
         suites: Sequence[Path] = (),
         python: str = sys.executable,
         environment: Mapping[str, str] | None = None,
+        warm: bool = False,
+        modules: Sequence[tuple[str, str]] = (),
     ) -> None:
         side = (overlay or own_overlay()).resolve()
+        self._side = side
+        self._kernels_tree = catalog.tree_hash(side / "gemmgate" / "kernels")
+        self._hello = {"device": device, "suites": [str(suite) for suite in suites]}
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process it belongs to
         self._process = subprocess.Popen(
             [python, "-P", "-m", "gemmgate.suite.measure.worker", str(os.getpid())],
@@ -78,17 +85,31 @@ class Worker:
         self._reader = threading.Thread(target=self._read, daemon=True, name="worker-reader")
         self._reader.start()
         self._next_id = 0
+        if warm:
+            self._post_start("warm", modules=[list(module) for module in modules])
+        else:
+            self.greet()
+            self.meet()
+
+    def greet(self, beside: Sequence[int] = ()) -> None:
+        """Says hello, upon which the worker takes the device; `meet` waits for the answer.
+
+        `beside` are the other processes on that device which are no strangers.
+        """
+        self._post_start("hello", beside=list(beside))
+
+    def meet(self) -> None:
+        """Learns who answered and on what."""
         try:
-            hello = self.ask("hello", START_DEADLINE_S, device=device, suites=[str(suite) for suite in suites])
+            hello = self.collect()
         except WorkerLost as lost:
-            raise CannotMeasureError(f"The worker did not start ({lost.reason}): {lost}") from lost
+            raise _not_started(lost) from lost
         if not hello.get("ok"):
             self._refuse(hello)
-        expected = catalog.tree_hash(side / "gemmgate" / "kernels")
-        if hello["protocol"] != PROTOCOL or hello["kernels_tree"] != expected:
+        if hello["protocol"] != PROTOCOL or hello["kernels_tree"] != self._kernels_tree:
             self.kill()
             raise CannotMeasureError(
-                f"The worker imported other kernels ({hello['kernels_path']}) than those of {side}. "
+                f"The worker imported other kernels ({hello['kernels_path']}) than those of {self._side}. "
                 "Another installation of gemmgate comes first on its path, or the files changed while it started."
             )
         self.machine = Machine(**hello["machine"])
@@ -107,7 +128,13 @@ class Worker:
 
         Raises `WorkerLost`, with the worker killed, where neither it nor the word of a next step comes in time.
         """
+        self.post(op, deadline_s, **fields)
+        return self.collect()
+
+    def post(self, op: str, deadline_s: float, **fields: Any) -> None:
+        """Sends a request and does not wait: two workers can so be busy at once. `collect` gives the reply."""
         self._next_id += 1
+        self._posted = op, deadline_s, time.monotonic() + deadline_s
         self._log_begin = self._log.seek(0, os.SEEK_END)
         request = {"id": self._next_id, "op": op, "deadline_s": deadline_s, **fields}
         try:
@@ -116,8 +143,11 @@ class Worker:
             self._process.stdin.flush()
         except (BrokenPipeError, OSError):
             self._lost({})
+
+    def collect(self) -> dict[str, Any]:
+        """The reply to the request posted last; replies to earlier ones are passed over."""
+        op, deadline_s, end = self._posted
         at: dict[str, str] = {}
-        end = time.monotonic() + deadline_s
         while True:
             try:
                 line = self._next_line(end)
@@ -178,6 +208,12 @@ class Worker:
                 self._lines.put(line)
         self._lines.put(None)
 
+    def _post_start(self, op: str, **fields: Any) -> None:
+        try:
+            self.post(op, START_DEADLINE_S, **self._hello, **fields)
+        except WorkerLost as lost:
+            raise _not_started(lost) from lost
+
     def _lost(self, at: Mapping[str, str]) -> NoReturn:
         code = self._process.wait()
         tail = self._tail()
@@ -224,6 +260,10 @@ def own_overlay() -> Path:
 
     assert gemmgate.__file__ is not None
     return Path(gemmgate.__file__).parent.parent
+
+
+def _not_started(lost: WorkerLost) -> CannotMeasureError:
+    return CannotMeasureError(f"The worker did not start ({lost.reason}): {lost}")
 
 
 def _path_with(side: Path) -> str:

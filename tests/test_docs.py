@@ -109,4 +109,29 @@ def test_numbers_of_the_method_are_documented() -> None:
     assert f"lie more than {watched._UNSTEADY:.0%} apart" in method
     assert f"A difference above {crosscheck.AGREEMENT:.0%} is explained" in method
     assert bench._ROUNDS_SHARE == 0.9 and "With a budget, a tenth of it is for this." in METHOD
-    assert watched._OFTEN == 5 and "What holds in a fifth of the readings is a mark" in METHOD
+    assert watched.OFTEN == 5 and "What holds in a fifth of the readings is a mark" in METHOD
+
+
+def test_numbers_of_blocks_and_of_the_rule_are_documented() -> None:
+    """What the method page says of blocks, thresholds, standings and resampling is what the code does."""
+    from gemmgate.suite import block_rule, blocks, resampling
+    from gemmgate.suite.cli import calibrate
+    from gemmgate.suite.measure import sampler
+
+    few, calls, many = blocks.FEW_REPLAYS, blocks.MANY_CALLS, blocks.MANY_REPLAYS
+    screen, confirm = block_rule.GATED_BLOCKS
+    levels = [f"{100 * level:g}" for level in calibrate.LEVELS]
+    for sentence in (
+        f"{few} replays where one holds {calls} calls or more, else {many}",
+        f"A first {screen} blocks screen",
+        f"exceeds {block_rule.SCREEN_SD:g} standard deviations, and {100 * block_rule.LEAST_SCREEN:g} %",
+        f"exceeds {block_rule.CONFIRM_SD:g} standard deviations and {100 * block_rule.LEAST_CONFIRM:g} %",
+        f"at {100 * block_rule.ALPHA:g} % in total. Up to a standard deviation of {100 * block_rule.GATED_SD:g} %",
+        f"with {confirm} such blocks and a slow-down of 2 % is found, up to {100 * block_rule.QUIET_SD:g} % one of 1 %",
+        f"up to {100 * block_rule.EXTENDED_SD:g} % it is *extended*, with {block_rule.EXTENDED_BLOCKS[1]} blocks",
+        f"{resampling.GATES} gates over {resampling.GATE_CASES} cases",
+        f"by {', '.join(levels[:-1])} and {levels[-1]} %",
+        f"at most {sampler.MOST_ROUNDS} of them",
+    ):
+        assert sentence in METHOD, sentence
+    assert block_rule.CONFIRM_TRIM == 0.25

@@ -4,9 +4,21 @@ import itertools
 import math
 from collections import Counter
 
+import numpy as np
 import pytest
 
-from gemmgate.suite.measure.sampler import ImpossibleTime, Launch, balanced_orders, rounds_and_repeats, sample
+from gemmgate.suite.measure.precise import Precise
+from gemmgate.suite.measure.sampler import (
+    MOST_ROUNDS,
+    ImpossibleTime,
+    Launch,
+    balanced_orders,
+    looks,
+    rounds_and_repeats,
+    sample,
+    sequential_rounds,
+)
+from gemmgate.suite.statistics import ratio_interval
 
 
 class FakeClock:
@@ -91,3 +103,56 @@ def test_the_next_round_is_started_before_the_last_is_waited_for():
     clock = FakeClock([1.0, 2.0])
     sample(clock, _launches(2), 4)
     assert clock.events == ["start", "start", "finish", "start", "finish", "start", "finish", "finish"]
+
+
+class NoisyClock:
+    """Launches of 1 s and `slower` times as much, with normal noise of `sd` in their logarithm."""
+
+    name = "noisy"
+
+    def __init__(self, slower, sd, seed):
+        self.slower = slower
+        self.sd = sd
+        self.random = np.random.default_rng(seed)
+
+    def start(self, launches):
+        return lambda: [self.slower**launch.host_s * math.exp(self.random.normal(0.0, self.sd)) for launch in launches]
+
+
+def _sequential(slower, sd, share, seed=0):
+    precise = Precise(["mm", "own"], ["mm"], share)
+    samples = sample(NoisyClock(slower, sd, seed), _launches(2), MOST_ROUNDS, is_enough=precise.is_enough)
+    return precise, samples
+
+
+def test_sampling_stops_once_the_ratio_is_known():
+    """Quiet samples stop at the first look, noisier ones at a later one, and all at a look."""
+    rounds = [len(_sequential(1.0, sd, 0.01)[1][0]) for sd in (0.001, 0.03, 0.05)]
+    assert rounds[0] == 40 < rounds[1] < rounds[2] < MOST_ROUNDS
+    assert set(rounds) <= looks(MOST_ROUNDS)
+
+
+def test_what_could_not_be_known_is_said():
+    """At the end of its rounds a ratio that is still wide says what would not have been seen, a narrow one nothing."""
+    precise, samples = _sequential(1.0, 0.3, 0.01)
+    assert len(samples[0]) == MOST_ROUNDS
+    assert "could not have been seen" in precise.remark("own", samples)
+    assert precise.remark("mm", samples) == ""
+    precise, samples = _sequential(1.0, 0.001, 0.01)
+    assert precise.remark("own", samples) == ""
+
+
+def test_stopping_early_leaves_the_interval_its_confidence():
+    """Of 300 ratios that stopped when they were known within 1 %, some 95 % of the intervals hold the truth."""
+    held = 0
+    for seed in range(300):
+        _, (baseline, own) = _sequential(1.03, 0.03, 0.01, seed)
+        held += 1 / 1.03 in ratio_interval(baseline, own, paired=True)
+    assert held / 300 >= 0.92
+
+
+def test_a_budget_limits_the_rounds_of_a_sequence():
+    """Samples are short and rounds as many as fit, never fewer than give an interval, never more than the most."""
+    assert sequential_rounds([1e-3], 0.1, 1e-3) == (100, [1])
+    assert sequential_rounds([1e-3], 0.001, 1e-3) == (30, [1])
+    assert sequential_rounds([1e-4], None, 1e-3) == (MOST_ROUNDS, [10])

@@ -1,4 +1,4 @@
-"""What `run` and `try` share: the machine's limits, the loop under a progress display, the usual cache states."""
+"""What commands that measure share: the machine's limits, the loop under a progress display, the usual cache states."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 from rich.console import Console
 
+from gemmgate.suite.cli import _terminal
 from gemmgate.suite.cli._progress import Display
 from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.loop import Loop, Plan
 from gemmgate.suite.records import Limits, Row
+from gemmgate.suite.store import Store
 from gemmgate.suite.workers import Worker
 
 CACHES = ("cold", "hot")
@@ -21,9 +23,19 @@ def usual_caches(worker: Worker) -> tuple[str, ...]:
     return CACHES if worker.target.is_gpu else ("hot",)
 
 
-def measure_limits(worker: Worker) -> Limits:
+def known_limits(worker: Worker, store: Store) -> Limits:
+    """Those of the machine's newest calibration in `store`, else a short version measured now; says which."""
+    stored = store.limits(worker.machine.key)
+    if stored is None:
+        _terminal.say("roofs are a short version, for no calibration of this machine is stored: `gemmgate calibrate`.")
+        return measure_limits(worker)
+    _terminal.say(f"roofs and floors are those of calibration {stored.source}.")
+    return stored
+
+
+def measure_limits(worker: Worker, *, long: bool = False) -> Limits:
     """Asks the worker; raises `CannotMeasureError` where it cannot say."""
-    reply = worker.ask("limits", LIMITS_DEADLINE_S)
+    reply = worker.ask("limits", LIMITS_DEADLINE_S, long=long)
     if not reply.get("ok"):
         raise CannotMeasureError(f"This machine's limits could not be measured: {reply['detail']}.")
     return Limits(**reply["limits"])

@@ -15,7 +15,7 @@ from rich.console import Console
 from gemmgate.suite import catalog, loop
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
-from gemmgate.suite.cli._measuring import measure_limits, run_loop, usual_caches
+from gemmgate.suite.cli._measuring import known_limits, run_loop, usual_caches
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.errors import PASS, REGRESSION, CannotMeasureError, UsageError
 from gemmgate.suite.outcomes import utc_now
@@ -39,6 +39,12 @@ def command(
         float | None,
         typer.Option(
             min=1.0, max=1e6, help="Time for the whole run, divided over its cases and filled with longer samples."
+        ),
+    ] = None,
+    precision: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01, max=50.0, metavar="PERCENT", help="Stop sampling once every ratio is known within this."
         ),
     ] = None,
     cache: Annotated[
@@ -124,8 +130,9 @@ def command(
         journal = store.resume(resume, now) if resume else store.begin(now)
         with journal:
             choices = loop.missing(choices, caches, journal.rows, distributions)
-            plan = loop.Plan(choices, caches, seed, distributions, seconds, cross_check)
-            limits = measure_limits(worker)
+            share = precision / 100 if precision else None
+            plan = loop.Plan(choices, caches, seed, distributions, seconds, cross_check, share)
+            limits = known_limits(worker, store)
             journal.update(limits=limits)
             done = run_loop(plan, worker, limits, restart=start, sink=journal.append, console=console, begun=begun)
             journal.update(seconds=done.spent.to_json())

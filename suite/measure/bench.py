@@ -11,32 +11,29 @@ from typing import Any
 
 import torch
 
-from gemmgate.suite.cases import Case, Family, Implementation, Inputs, Prepared, Target
+from gemmgate.suite.cases import Case, Family, Implementation, Inputs, Prepared, Target, Tile
 from gemmgate.suite.measure import check, states, witness
 from gemmgate.suite.measure.check import Errors
 from gemmgate.suite.measure.clock import EventClock, HostClock
 from gemmgate.suite.measure.machine import Telemetry, own_settings, precision_flags
 from gemmgate.suite.measure.refusal import Refused, status_of
 from gemmgate.suite.measure.rotation import Ring, build_ring, storage_bytes, tensors_in
-from gemmgate.suite.measure.sampler import Clock, ImpossibleTime, rounds_and_repeats, sample
+from gemmgate.suite.measure.rounds import Rounds
+from gemmgate.suite.measure.sampler import Clock, sample
+from gemmgate.suite.measure.settle import Settled, settle
 from gemmgate.suite.measure.timed import Timed, host_and_eager_s, make_timed
-from gemmgate.suite.measure.watched import WatchedClock
 from gemmgate.suite.measure.work import Work
 from gemmgate.suite.records import MIN_SAMPLES
 
 SCREENING_ROUNDS = 8
-_PILOT_ROUNDS = 2
 _SAMPLE_S = {"cuda": 1e-3, "cpu": 5e-3}
 """How long a sample lasts where no budget asks for more."""
-_PATIENCE = 3
-"""Without a budget, rounds end after so many times the time that the pilot promised."""
 _OTHER_SEED = 7919
 """Added to the seed for the second set of inputs that every implementation is checked on."""
 _ROUNDS_SHARE = 0.9
 """Of a budget; the rest is for proving the cache state."""
 _UNKNOWN_CACHE_BYTES = 256 * 2**20
-_TELL_EVERY_S = 1.0
-_SETTLE_FIRST_S, _SETTLE_S, _SETTLE_MOST_S = 0.5, 0.02, 3.0
+_SETTLE_FIRST_S, _SETTLE_S, _LOAD_S = 0.5, 0.05, 5e-3
 
 
 class Bench:
@@ -57,7 +54,6 @@ class Bench:
         self._settled = False
         self.proves = device.type == "cuda"
         """Whether times are taken to prove cache states: those of a CPU in use are too unsteady to tell."""
-        self._told = 0.0
 
     @property
     def _clock(self) -> Clock:
@@ -85,8 +81,11 @@ class Bench:
             ring = Ring((first,), storage_bytes(first), cold=False, why="no cold state was asked for")
         return Work(case, family, make, lambda inputs: tensors_in(reference(inputs)), ring, self.device, cache_bytes)
 
-    def prepare(self, work: Work, implementation: Implementation) -> dict[str, Any]:
-        """Compiles, searches and calls once. Raises `Refused` where the implementation does not take the case."""
+    def prepare(self, work: Work, implementation: Implementation, tile: Tile | None = None) -> dict[str, Any]:
+        """Compiles, searches and calls once; a `tile` that was chosen earlier needs no search.
+
+        Raises `Refused` where the implementation does not take the case.
+        """
         name = implementation.name
         refusal = implementation.supports(work.case, self.target)
         if refusal is not None:
@@ -96,10 +95,10 @@ class Bench:
         with precision_flags(work.case.precision), own_settings(), check.unchanged(example):
             self.at(name, "prepare")
             screened_s: dict[str, float] | None = None
-            if implementation.screened:
+            if implementation.screened and tile is None:
                 prepared, screened_s = self._screen(work, implementation)
             else:
-                prepared = implementation.prepare(work.case, example, self.target, None)
+                prepared = implementation.prepare(work.case, example, self.target, tile)
             self.at(name, "first call")
             prepared.bind(example)()
             self._synchronize()
@@ -149,12 +148,19 @@ class Bench:
         }
 
     def sample(
-        self, work: Work, names: Sequence[str], cache: str, seconds: float | None, most_s: float | None
+        self,
+        work: Work,
+        names: Sequence[str],
+        cache: str,
+        seconds: float | None,
+        most_s: float | None,
+        precision: float | None = None,
     ) -> dict[str, Any]:
         """Interleaved samples of all `names` in one cache state.
 
-        `seconds` is the time to fill; raises `Refused` with status `skipped` where the fewest samples
-        that give an interval would take longer than `most_s`. Returns `measured` by name: samples and
+        `seconds` is the time to fill, or with `precision` the most to take: samples then stop once every
+        ratio to the yardstick is known within that share. Raises `Refused` with status `skipped` where the
+        fewest samples that give an interval would take longer than `most_s`. Returns `measured` by name: samples and
         what explains them, or a status with its reason.
         """
         begin = time.perf_counter()
@@ -173,7 +179,15 @@ class Bench:
                     raise Refused("skipped", "budget", detail)
                 left_s = None if seconds is None else max(seconds - spent_s, 0.0)
                 share = _ROUNDS_SHARE if self.proves and cache != "hot" else 1.0
-                self._rounds(work, cache, timed, None if left_s is None else share * left_s, measured)
+                rounds = Rounds(
+                    self._clock,
+                    self.telemetry,
+                    _SAMPLE_S[self.device.type],
+                    partial(self._verify, work, cache=cache),
+                    partial(self.at, "", "rounds"),
+                )
+                budget_s = None if left_s is None else share * left_s
+                rounds.measure(timed, budget_s, measured, yardsticks=work.family.yardsticks, precision=precision)
                 end = math.inf if seconds is None else begin + seconds
                 self._show(work, cache, timed, measured, lambda: not self.proves or time.perf_counter() > end)
         return {"measured": measured, "measure_s": time.perf_counter() - begin}
@@ -251,82 +265,33 @@ class Bench:
         if errors is not None:
             raise Refused("broken", errors.reason, f"in the timed launches: {errors.detail}")
 
-    def _rounds(
-        self, work: Work, cache: str, timed: list[Timed], seconds: float | None, measured: dict[str, dict[str, Any]]
-    ) -> None:
-        if not timed:
-            return
-        begin = time.perf_counter()
-        self.at("", "rounds")
-        try:
-            launches_s = self._pilot(timed)
-            left_s = None if seconds is None else max(seconds - (time.perf_counter() - begin), 0.0)
-            rounds, repeats = rounds_and_repeats(launches_s, left_s, _SAMPLE_S[self.device.type])
-            repeats = [min(times, one.most_repeats or times) for one, times in zip(timed, repeats, strict=True)]
-            launches = [one.repeated(times) for one, times in zip(timed, repeats, strict=True)]
-            clock = WatchedClock(self._clock, self.telemetry)
-            planned_s = rounds * sum(times * one_s for times, one_s in zip(repeats, launches_s, strict=True))
-            end = time.perf_counter() + (_PATIENCE * planned_s if left_s is None else left_s)
-            samples = sample(clock, launches, rounds, partial(self._is_over, end))
-        except ImpossibleTime as impossible:
-            name = timed[impossible.index].name
-            measured[name] = {"status": "invalid", "reason": "impossible_time", "detail": str(impossible)}
-            self._rounds(work, cache, [one for one in timed if one.name != name], seconds, measured)
-            return
-        for one, launch, values in zip(timed, launches, samples, strict=True):
-            try:
-                self._verify(work, one, cache)
-            except Refused as refused:
-                measured[one.name] = {"status": refused.status, "reason": refused.reason, "detail": str(refused)}
-                continue
-            seen = clock.seen(launch)
-            if one.captured and one.captured.programmatic:
-                seen.update(marks=[*seen["marks"], "overlapped"], flags={"programmatic_launch": "on"})
-            measured.setdefault(one.name, {}).update(
-                samples_s=values,
-                calls_per_sample=launch.calls,
-                timer=one.timer,
-                kernels=len(one.nodes) if one.nodes else None,
-                kernel_names=one.nodes,
-                workspace_bytes=one.workspace_bytes,
-                **seen,
-            )
-
-    def _is_over(self, end: float) -> bool:
-        """Whether it is later than `end`. Tells the parent now and then that rounds go on."""
-        now = time.perf_counter()
-        if now - self._told > _TELL_EVERY_S:
-            self.at("", "rounds")
-            self._told = now
-        return now > end
-
-    def _pilot(self, timed: list[Timed]) -> list[float]:
-        """Seconds of one launch of each, as they come interleaved: what a launch alone takes may be far from it."""
-        _, repeats = rounds_and_repeats([one.launch_s for one in timed], None, _SAMPLE_S[self.device.type])
-        repeats = [min(times, one.most_repeats or times) for one, times in zip(timed, repeats, strict=True)]
-        launches = [one.repeated(times) for one, times in zip(timed, repeats, strict=True)]
-        clock = WatchedClock(self._clock, self.telemetry)
-        piloted = [
-            [seconds * launch.calls / times for seconds in values]
-            for launch, times, values in zip(launches, repeats, sample(clock, launches, _PILOT_ROUNDS), strict=True)
-        ]
-        return [statistics.fmean(values) for values in piloted]
-
     def _settle(self, timed: Timed) -> None:
-        """Runs the load itself until the clock is steady: longer before the first case of a worker."""
-        if self.device.type != "cuda":
-            return
+        """Runs the load itself until clock and power are steady: longer before the first case of a worker."""
+        if self.device.type == "cuda":
+            self.settle(timed, _SETTLE_S if self._settled else _SETTLE_FIRST_S)
+
+    def settle(self, timed: Timed, least_s: float) -> Settled:
+        """Runs the load itself, for `least_s` or longer, until clock and power are steady."""
         self.at(timed.name, "settle")
-        begin, least_s = time.perf_counter(), _SETTLE_S if self._settled else _SETTLE_FIRST_S
-        clocks_hz: list[float] = []
-        while (elapsed_s := time.perf_counter() - begin) < _SETTLE_MOST_S:
-            timed.launch.enqueue()
+        together = max(1, round(_LOAD_S / timed.launch_s))
+
+        def load() -> int:
+            for _ in range(together):
+                timed.launch.enqueue()
             self._synchronize()
-            clocks_hz.append(self.telemetry.sm_clock_hz or 0.0)
-            recent = clocks_hz[-8:]
-            if elapsed_s > least_s and max(recent) - min(recent) <= 0.01 * max(recent):
-                break
+            return together * timed.launch.calls
+
         self._settled = True
+        highest_hz = self.telemetry.max_sm_clock_hz
+        return settle(load, self.telemetry.reading, time.perf_counter, least_s=least_s, highest_clock_hz=highest_hz)
+
+    def mount(self, work: Work, name: str, cache: str, passes: int | None) -> Timed:
+        """Binds, captures and checks what visits will time; `passes` over the ring, or as many as fill a sample."""
+        ring, at = work.ring_of(cache), partial(self.at, name)
+        with precision_flags(work.case.precision):
+            timed = make_timed(name, work.ready[name], ring, cache, self.clocks, at, passes)
+            self._check_launches(work, timed, cache)
+        return timed
 
     def _screen(self, work: Work, implementation: Implementation) -> tuple[Prepared, dict[str, float]]:
         """Times every tile of the implementation's space on screening samples; the fastest is measured afresh later.

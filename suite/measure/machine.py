@@ -6,7 +6,7 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,19 +17,25 @@ import pynvml
 import torch
 
 from gemmgate.suite.cases import Target
+from gemmgate.suite.measure.settle import Reading
 from gemmgate.suite.records import Machine, Stack, machine_key
 
 _THROTTLED = {0x8: "hw_slowdown", 0x20: "sw_thermal", 0x40: "hw_thermal", 0x80: "hw_power_brake"}
 _POWER_CAP = 0x4
 _CLOCK_SET = {0x2: "application clocks", 0x10: "sync boost"}
 _COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
+_POWER_INSTANT = getattr(pynvml, "NVML_FI_DEV_POWER_INSTANT", None)
 
 
 class Telemetry:
-    """Clocks, power, throttle reasons and other tenants of one GPU, through NVML. Empty answers where NVML has none."""
+    """Clocks, power, throttle reasons and other tenants of one GPU, through NVML. Empty answers where NVML has none.
 
-    def __init__(self, device: torch.device) -> None:
+    `beside` are processes that compute here too and are no strangers: the other side's worker.
+    """
+
+    def __init__(self, device: torch.device, *, beside: Iterable[int] = ()) -> None:
         self._handle: Any = None
+        self._ours = {os.getpid(), *beside}
         if device.type != "cuda":
             return
         with suppress(pynvml.NVMLError):
@@ -63,8 +69,22 @@ class Telemetry:
 
     @property
     def power_w(self) -> float | None:
+        """At this moment; the mean over a second where the driver tells no more."""
+        instant = self.read("FieldValues", [_POWER_INSTANT]) if _POWER_INSTANT else None
+        if instant and instant[0].nvmlReturn == 0:
+            return float(instant[0].value.uiVal) / 1e3
         milliwatts = self.read("PowerUsage")
         return milliwatts / 1e3 if milliwatts else None
+
+    @property
+    def joules(self) -> float | None:
+        """What the board has used since its driver was loaded."""
+        millijoules = self.read("TotalEnergyConsumption")
+        return millijoules / 1e3 if millijoules else None
+
+    def reading(self) -> Reading:
+        """All that settling looks at."""
+        return Reading(self.sm_clock_hz, self.power_w, self.joules, frozenset(self.marks()))
 
     def marks(self) -> set[str]:
         """Of `throttled power_limited clock_locked shared ecc_errors`, those that hold now."""
@@ -96,9 +116,9 @@ class Telemetry:
         return self.read("TotalEccErrors", pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC) or 0
 
     def _others(self) -> bool:
-        """Whether another process computes here. In a container NVML may give this process another number, or none."""
-        processes = [process.pid for process in self.read("ComputeRunningProcesses") or ()]
-        return len([pid for pid in processes if pid != os.getpid()]) > (0 if os.getpid() in processes else 1)
+        """Whether a stranger computes here. In a container NVML may give our processes other numbers, or none."""
+        processes = {process.pid for process in self.read("ComputeRunningProcesses") or ()}
+        return len(processes - self._ours) > (0 if processes & self._ours else len(self._ours))
 
 
 def _find_handle(properties: Any) -> Any:

@@ -16,6 +16,10 @@ from gemmgate.suite.records import MIN_SAMPLES
 _ROUNDS = 40
 _MOST_REPEATS = 100_000
 """Of a launch within one sample, where a clock claims that launches take next to nothing."""
+MOST_ROUNDS = 640
+LOOK_EVERY = 1.5
+"""Rounds grow by this factor from one look at the interval to the next: looks that are few and far between leave an
+interval of a width fixed beforehand its confidence."""
 
 
 @dataclass(frozen=True)
@@ -82,17 +86,41 @@ def rounds_and_repeats(launches_s: Sequence[float], budget_s: float | None, defa
     return rounds, [max(1, min(_MOST_REPEATS, round(per_sample_s / max(seconds, 1e-9)))) for seconds in launches_s]
 
 
+def sequential_rounds(launches_s: Sequence[float], budget_s: float | None, default_s: float) -> tuple[int, list[int]]:
+    """As `rounds_and_repeats`, for samples that stop once they say enough: short ones, and as many rounds as fit."""
+    _, repeats = rounds_and_repeats(launches_s, None, default_s)
+    round_s = sum(times * one_s for times, one_s in zip(repeats, launches_s, strict=True))
+    if budget_s is None:
+        return MOST_ROUNDS, repeats
+    return max(MIN_SAMPLES, min(MOST_ROUNDS, int(budget_s / max(round_s, 1e-9)))), repeats
+
+
+def looks(rounds: int) -> set[int]:
+    """After how many rounds the interval is looked at."""
+    found, at = set(), float(_ROUNDS)
+    while at < rounds:
+        found.add(round(at))
+        at *= LOOK_EVERY
+    return found
+
+
 def sample(
-    clock: Clock, launches: Sequence[Launch], rounds: int, out_of_time: Callable[[], bool] = lambda: False
+    clock: Clock,
+    launches: Sequence[Launch],
+    rounds: int,
+    out_of_time: Callable[[], bool] = lambda: False,
+    is_enough: Callable[[Sequence[Sequence[float]]], bool] | None = None,
 ) -> list[list[float]]:
     """Seconds a call: for each launch one sample a round, the i-th of each from the same round.
 
     The next round is started before the last is waited for: a device that idles between rounds runs
     whatever comes first after the pause about 1 % slower. `out_of_time` is asked before each round; a
-    yes ends early, but never with fewer rounds than give an interval. Raises `ImpossibleTime` with the
-    index of the launch.
+    yes ends early, but never with fewer rounds than give an interval. So does a yes of `is_enough` to the
+    samples at one of the `looks`; the round then under way is waited for and left out, so that what was
+    looked at is what counts. Raises `ImpossibleTime` with the index of the launch.
     """
     samples: list[list[float]] = [[] for _ in launches]
+    looked_at = looks(rounds) if is_enough else set()
 
     def keep(order: Sequence[int], finish: Finish) -> None:
         for index, seconds in zip(order, finish(), strict=True):
@@ -107,6 +135,9 @@ def sample(
         waiting.append((order, clock.start([launches[index] for index in order])))
         if len(waiting) > 1:
             keep(*waiting.popleft())
+        if is_enough and done in looked_at and is_enough(samples):
+            waiting.pop()[1]()
+            break
     while waiting:
         keep(*waiting.popleft())
     return samples

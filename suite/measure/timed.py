@@ -97,12 +97,18 @@ class Timed:
 
 
 def make_timed(
-    name: str, prepared: Prepared, ring: Ring, cache: str, clocks: dict[str, Clock], at: Callable[[str], None]
+    name: str,
+    prepared: Prepared,
+    ring: Ring,
+    cache: str,
+    clocks: dict[str, Clock],
+    at: Callable[[str], None],
+    passes: int | None = None,
 ) -> Timed:
     """Binds, warms up, captures. `clocks` has `graph` and `events`, or `perf_counter` alone.
 
-    Raises `Refused` where a captured graph does not hold what the calls launched, or where the clock
-    gives a time that cannot be.
+    A graph holds `passes` over the ring, or as many as make it last `GRAPH_S`. Raises `Refused` where a
+    captured graph does not hold what the calls launched, or where the clock gives a time that cannot be.
     """
     at("bind")
     slots = ring.slots[:1] if cache == "hot" else ring.slots
@@ -117,20 +123,21 @@ def make_timed(
     elif prepared.capturable:
         torch.cuda.synchronize()
         at("capture")
-        timed = _captured(name, calls, prepared, clocks["graph"])
+        timed = _captured(name, calls, prepared, clocks["graph"], passes)
     else:
         timed = one_by_one(name, "events", calls, prepared, clocks["events"])
     return replace(timed, workspace_bytes=workspace_bytes)
 
 
-def _captured(name: str, calls: tuple[Call, ...], prepared: Prepared, clock: Clock) -> Timed:
-    graph = capture(calls)
+def _captured(name: str, calls: tuple[Call, ...], prepared: Prepared, clock: Clock, passes: int | None) -> Timed:
+    graph = capture(calls, passes=passes or 1)
     one_s = _shortest(clock, [_replay(graph)] * 2)
-    calls_s = max(one_s - _GAP_S, one_s / 4)
-    passes = min(math.ceil(GRAPH_S / calls_s), max(1, _MAX_NODES // max(len(graph.nodes), len(calls))))
-    if passes > 1:
-        graph = capture(calls, passes=passes)
-        one_s = _shortest(clock, [_replay(graph)] * 2)
+    if passes is None:
+        calls_s = max(one_s - _GAP_S, one_s / 4)
+        passes = min(math.ceil(GRAPH_S / calls_s), max(1, _MAX_NODES // max(len(graph.nodes), len(calls))))
+        if passes > 1:
+            graph = capture(calls, passes=passes)
+            one_s = _shortest(clock, [_replay(graph)] * 2)
     each = nodes_per_call(graph)
     if graph.nodes and each is None:
         raise Refused(

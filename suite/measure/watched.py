@@ -14,7 +14,7 @@ from gemmgate.suite.measure.sampler import Clock, Finish, Launch
 
 _UNSTEADY = 0.05
 """A clock whose readings lie further apart than this is a mark."""
-_OFTEN = 5
+OFTEN = 5
 """What holds in one reading of so many is a mark."""
 
 
@@ -51,10 +51,10 @@ class WatchedClock:
         clocks = [clock for clock, _, _ in self._readings if clock]
         powers = [power for _, power, _ in self._readings if power]
         held = Counter(mark for _, _, found in self._readings for mark in found)
-        marks = {mark for mark, count in held.items() if count >= math.ceil(len(self._readings) / _OFTEN)}
+        marks = {mark for mark, count in held.items() if count >= math.ceil(len(self._readings) / OFTEN)}
         if clocks and max(clocks) - min(clocks) > _UNSTEADY * max(clocks):
             marks.add("clock_moved")
-        if self._starved[id(launch)] * _OFTEN > self._rounds:
+        if self._starved[id(launch)] * OFTEN > self._rounds:
             marks.add("host_bound")
         return {
             "sm_clock_hz": statistics.median(clocks) if clocks else None,

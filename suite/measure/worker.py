@@ -7,7 +7,8 @@ that no library can write between the replies):
     {id, op, deadline_s, ...}  ->  {id, ok: true, ...}  or  {id, status, reason, detail, fatal?}
 
 and between them `{id, at: {implementation, step}}`, sent before each step, so that the parent can name
-the culprit when nothing more comes. Operations: `hello limits supports prepare check sample cross_check drop bye`.
+the culprit when nothing more comes. Operations: `warm hello limits supports prepare check sample cross_check drop bye`,
+and for blocks `mount settle visit`.
 `fatal` says that this process cannot be used further.
 """
 
@@ -23,6 +24,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -67,6 +69,7 @@ class Worker:
     def __init__(self, replies: IO[str]) -> None:
         self._replies = replies
         self._request: dict[str, Any] = {}
+        self._catalog: Any = None
 
     def serve(self, requests: IO[str]) -> None:
         for line in requests:
@@ -87,25 +90,33 @@ class Worker:
         except Exception as error:
             self._reply(**status_of(error))
 
+    def _warm(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """All imports that `hello` and `prepare` will need, and nothing that touches the device."""
+        found = self._imported(request)
+        for family, name in request["modules"]:
+            # A module that cannot be imported is for `prepare` to report, where there is a row for it.
+            with suppress(Exception):
+                found.implementation(family, name)
+        return {}
+
     def _hello(self, request: Mapping[str, Any]) -> dict[str, Any]:
         import torch
 
-        from gemmgate.suite import catalog
         from gemmgate.suite.measure import machine
         from gemmgate.suite.measure.bench import Bench
 
+        self._imported(request)
         device = machine.pick_device(request["device"])
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        telemetry = machine.Telemetry(device)
+        telemetry = machine.Telemetry(device, beside=request.get("beside", ()))
         target = machine.describe_target(device)
-        self._catalog = catalog.find([Path(folder) for folder in request.get("suites", ())])
         self._telemetry = telemetry
         self._device = device
         self._bench = Bench(device, target, telemetry, self._at)
         self._work: Any = None
         self._key: Any = None
-        kernels = Path(importlib.import_module("gemmgate.kernels").__path__[0])
+        self._visits: Any = None
         return {
             "protocol": PROTOCOL,
             "device": str(device),
@@ -113,23 +124,41 @@ class Worker:
             "stack": asdict(machine.describe_stack(device)),
             "target": asdict(target),
             "flags": {precision: _flags(precision) for precision in PRECISIONS},
-            "kernels_path": str(kernels.resolve()),
-            "kernels_tree": catalog.tree_hash(kernels),
+            "kernels_path": str(self._kernels.resolve()),
+            "kernels_tree": self._kernels_tree,
         }
 
+    def _imported(self, request: Mapping[str, Any]) -> Any:
+        """The catalog. The hash of the kernels is taken before the first of them is imported, and once."""
+        if self._catalog is None:
+            from gemmgate.suite import catalog
+
+            self._kernels = Path(importlib.import_module("gemmgate.kernels").__path__[0])
+            self._kernels_tree = catalog.tree_hash(self._kernels)
+            self._catalog = catalog.find([Path(folder) for folder in request.get("suites", ())])
+            importlib.import_module("gemmgate.suite.measure.visit")
+        return self._catalog
+
     def _limits(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        from gemmgate.suite.measure.limits import measure_limits
+        from gemmgate.suite.measure.roofs import measure_limits
 
         self._at("", "measure the machine's limits")
-        return {"limits": asdict(measure_limits(self._device, self._telemetry))}
+        return {"limits": asdict(measure_limits(self._device, self._telemetry, long=request.get("long", False)))}
 
     def _supports(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Refusals of many (case, implementations) pairs at once: [[None or [code, sentence], ...], ...]."""
-        answers = []
+        answers, screened = [], []
         for data, names in request["pairs"]:
             case = Case.from_json(data)
-            answers.append([self._refusal(case, name) for name in names])
-        return {"refusals": answers}
+            refusals = [self._refusal(case, name) for name in names]
+            answers.append(refusals)
+            screened.append(
+                [
+                    refusal is None and self._catalog.implementation(case.family, name).screened
+                    for name, refusal in zip(names, refusals, strict=True)
+                ]
+            )
+        return {"refusals": answers, "screened": screened}
 
     def _refusal(self, case: Case, name: str) -> Refusal | None:
         """Who cannot be imported or asked is refused for that reason, and does not hide the others."""
@@ -147,7 +176,7 @@ class Worker:
             self._drop({})
             self._work, self._key = self._begin(case, request), key
         implementation = self._catalog.implementation(case.family, request["implementation"])
-        return self._bench.prepare(self._work, implementation)
+        return self._bench.prepare(self._work, implementation, request.get("tile"))
 
     def _begin(self, case: Case, request: Mapping[str, Any]) -> Any:
         family = self._catalog.family(case.family)
@@ -172,7 +201,12 @@ class Worker:
 
         work, cache = self._work, request["cache"]
         result = self._bench.sample(
-            work, request["implementations"], cache, request.get("seconds"), request.get("most_s")
+            work,
+            request["implementations"],
+            cache,
+            request.get("seconds"),
+            request.get("most_s"),
+            request.get("precision"),
         )
         limits = Limits(**request["limits"])
         flop, bytes_moved = work.family.flop(work.case), work.family.bytes_moved(work.case)
@@ -182,7 +216,8 @@ class Worker:
         for measured in result["measured"].values():
             samples = sorted(measured.get("samples_s", ()))
             if samples:
-                why = impossible(limits, work.case, from_where, samples[len(samples) // 2], flop, bytes_moved)
+                median_s, clock_hz = samples[len(samples) // 2], measured.get("sm_clock_hz")
+                why = impossible(limits, work.case, from_where, median_s, flop, bytes_moved, clock_hz)
                 if why:
                     measured.update(status="invalid", reason="faster_than_possible", detail=why)
         return {**result, "roof_s": roof_s(limits, work.case, from_where, flop, bytes_moved)}
@@ -191,10 +226,25 @@ class Worker:
         names, floor_s = request["implementations"], request["limits"]["launch_floor_s"]
         return self._bench.cross_check(self._work, names, request["cache"], floor_s)
 
+    def _mount(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        from gemmgate.suite.measure.visit import Visits
+
+        self._visits = Visits(
+            self._bench, self._work, request["implementation"], request["cache"], request.get("passes")
+        )
+        levels = {float(level): extra for level, extra in request.get("extras", {}).items()}
+        return {**self._visits.facts(), "extras": self._visits.inject(levels)}
+
+    def _settle(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return asdict(self._visits.settle(request["least_s"]))
+
+    def _visit(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return asdict(self._visits.visit(request["level"], request["replays"], request["warm_s"]))
+
     def _drop(self, request: Mapping[str, Any]) -> dict[str, Any]:
         import gc
 
-        self._work = None
+        self._work = self._visits = None
         gc.collect()
         if self._device.type == "cuda":
             import torch

@@ -6,10 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import Literal, get_args
 
+from gemmgate.suite.calibration import Calibration
 from gemmgate.suite.compare import Comparison
 from gemmgate.suite.errors import unknown
 from gemmgate.suite.gate import GateResult
 from gemmgate.suite.records import Run
+from gemmgate.suite.report import calibration as _calibration
 from gemmgate.suite.report import comparisons as _comparisons
 from gemmgate.suite.report import markdown, measured, text
 from gemmgate.suite.report.audit import audit_page
@@ -32,6 +34,7 @@ __all__ = [
     "rows_csv",
     "rows_json",
     "show",
+    "show_calibration",
     "table_comparisons",
 ]
 
@@ -47,6 +50,15 @@ def show(run: Run, format: str = "table", *, width: int | None = None, color: bo
     if format == "json":
         return json.dumps(rows_json(run), indent=1, allow_nan=False) + "\n"
     raise unknown("format", format, FORMATS)
+
+
+def show_calibration(made: Calibration, format: str, *, width: int | None = None, color: bool = False) -> str:
+    """A calibration as a table or as Markdown."""
+    if format == "table":
+        return text.render(_calibration.blocks(made), width=width, color=color)
+    if format == "markdown":
+        return markdown.render(_calibration.blocks(made))
+    raise unknown("format", format, ("table", "markdown"))
 
 
 def table_comparisons(

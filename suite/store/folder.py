@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Literal
 
 from gemmgate.suite.errors import UnreadableError, UsageError, unknown
-from gemmgate.suite.records import Run, machine_key
+from gemmgate.suite.records import Limits, Run, machine_key
 from gemmgate.suite.store import encoding, journal
 from gemmgate.suite.store.files import explained, legible, make_folders
 from gemmgate.suite.store.journal import Journal
 
 State = Literal["finished", "interrupted", "running", "unreadable"]
+Kind = Literal["runs", "calibrations"]
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,20 @@ class Reading:
 
 
 class Store:
-    """A results folder. Reading creates nothing; `begin` makes the folders it needs."""
+    """A results folder. Reading creates nothing; `begin` makes the folders it needs.
 
-    def __init__(self, root: Path) -> None:
+    `kind` is the folder below it whose runs are meant. A calibration is a run too, of blocks, and stands apart:
+    `latest` should not find it, and no page should show it among measurements.
+    """
+
+    def __init__(self, root: Path, kind: Kind = "runs") -> None:
         self.root = root
+        self._kind: Kind = kind
+
+    @property
+    def calibrations(self) -> Store:
+        """The calibrations in the same folder, under the same kinds of reference."""
+        return Store(self.root, "calibrations")
 
     def begin(self, run: Run) -> Journal:
         """Opens the journal of a new run, whose id becomes `journal.run.id`; rows that `run` has are carried over.
@@ -109,6 +120,16 @@ class Store:
         notes = tuple(note for reading in readings for note in reading.notes)
         return Reading(_merged(reference, [reading.run for reading in readings]), state, notes)
 
+    def limits(self, machine: str) -> Limits | None:
+        """What the newest finished calibration of a machine found that it can do; None where there is none."""
+        found = [info for info in self.calibrations.runs() if info.machine == machine and info.state == "finished"]
+        for info in reversed(found):
+            with legible(info.path), info.path.open("rb") as file:
+                run, _, _ = encoding.read_parquet_header(file)
+            if run.limits.source:
+                return replace(run.limits, source=run.id)
+        return None
+
     def runs(self) -> list[RunInfo]:
         """All stored runs, oldest first, from their metadata alone. Unreadable files are among them, with a note."""
         paths = [path for path in self._runs.glob("*/*") if path.suffix in (".parquet", ".jsonl")]
@@ -118,7 +139,7 @@ class Store:
 
     @property
     def _runs(self) -> Path:
-        return self.root / "runs"
+        return self.root / self._kind
 
     def _passed_over(self, run: Run) -> tuple[str, ...]:
         newer = [i for i in self.runs() if i.state == "unreadable" and i.machine == run.machine.key and i.id > run.id]
@@ -177,8 +198,10 @@ class Store:
         return [self._by_id(str(run_id), machine) for run_id in ids]
 
     def _empty(self) -> UsageError:
+        noun, command = ("run", "run") if self._kind == "runs" else ("calibration", "calibrate")
         return UsageError(
-            f"No run is stored in {self.root}: measure one with `gemmgate run`, or name another folder with --results."
+            f"No {noun} is stored in {self.root}: measure one with `gemmgate {command}`, "
+            "or name another folder with --results."
         )
 
 

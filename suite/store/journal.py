@@ -161,8 +161,9 @@ class Journal:
         self._end += len(data)
 
     def _go_on(self) -> str:
-        rows = len(self._rows)
-        return f", then go on with `gemmgate run --resume {self.path.stem}`: its {rows} rows are safe in {self.path}."
+        rows, run = len(self._rows), self.path.stem
+        command = "calibrate" if self.path.parent.parent.name == "calibrations" else "run"
+        return f", then go on with `gemmgate {command} --resume {run}`: its {rows} rows are safe in {self.path}."
 
 
 def read(path: Path) -> encoding.Journalled:

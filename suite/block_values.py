@@ -1,0 +1,111 @@
+"""What a block says: two sides' rows of one case, as the log-ratio that inference counts as one observation.
+
+Pure. A block's rows come in pairs that share a `visit`; their `phase` says which block, which side and,
+where a slow-down was put in on purpose, how large it is: `block 7 baseline`, `block 7 candidate +1%`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gemmgate.suite.records import Row
+
+BASELINE, CANDIDATE = "baseline", "candidate"
+SPOILED = ("throttled", "shared")
+"""Marks of a block that says nothing about the code: it is measured again, and never averaged."""
+_PHASE = re.compile(r"block (\d+) (baseline|candidate)(?: \+([\d.]+)%)?")
+
+
+@dataclass(frozen=True)
+class BlockValue:
+    """One implementation of one case in one block. `log_ratio` is log(candidate / baseline): above 0 is slower.
+
+    `cycles_log_ratio` is the same in cycles of the SM clock. `within` is a contrast of the four visits
+    that has the variance which visits in the same two processes give to `log_ratio`, whatever the code
+    and the processes; a linear drift cancels in it. `level` is the slow-down that was put in.
+    """
+
+    path: str
+    block: int
+    level: float
+    log_ratio: float
+    cycles_log_ratio: float | None
+    within: float | None
+    baseline: Row
+    candidate: Row
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        return tuple(sorted({*self.baseline.marks, *self.candidate.marks}))
+
+    @property
+    def spoiled(self) -> bool:
+        return any(mark in SPOILED for mark in self.marks)
+
+
+def phase_of(block: int, side: str, level: float = 0.0) -> str:
+    """The `phase` of a row of a block."""
+    return f"block {block} {side}" + (f" +{100 * level:g}%" if level else "")
+
+
+def read_phase(phase: str) -> tuple[int, str, float] | None:
+    """Block, side and level of a `phase`; None where it is of no block."""
+    found = _PHASE.fullmatch(phase)
+    return (int(found[1]), found[2], float(found[3] or 0) / 100) if found else None
+
+
+def values(rows: Iterable[Row]) -> list[BlockValue]:
+    """The pairs among the rows that have a time on both sides. Of what was measured again the newest counts."""
+    pairs: dict[str, dict[str, Row]] = defaultdict(dict)
+    for row in rows:
+        read = read_phase(row.phase)
+        if read is not None and row.status == "ok":
+            pairs[row.visit][read[1]] = row
+    made = [value_of(pair[BASELINE], pair[CANDIDATE]) for pair in pairs.values() if len(pair) == 2]
+    return list({(value.path, value.block, value.level): value for value in made}.values())
+
+
+def value_of(baseline: Row, candidate: Row) -> BlockValue:
+    """The value of two rows with the same `visit`."""
+    read = read_phase(candidate.phase)
+    if read is None or not (baseline.median_s and candidate.median_s):
+        raise ValueError(f"Rows {baseline.path} '{baseline.phase}' and '{candidate.phase}' are no block.")
+    log_ratio = math.log(candidate.median_s / baseline.median_s)
+    clocks = baseline.sm_clock_hz, candidate.sm_clock_hz
+    return BlockValue(
+        path=candidate.path,
+        block=read[0],
+        level=read[2],
+        log_ratio=log_ratio,
+        cycles_log_ratio=log_ratio + math.log(clocks[1] / clocks[0]) if clocks[0] and clocks[1] else None,
+        within=_within(baseline, candidate, mirrored=is_mirrored(read[0])),
+        baseline=baseline,
+        candidate=candidate,
+    )
+
+
+def is_mirrored(block: int) -> bool:
+    """Whether a block goes B A A B instead of A B B A."""
+    return block % 2 == 1
+
+
+def _within(baseline: Row, candidate: Row, *, mirrored: bool) -> float | None:
+    """Visits stand at times 0 1 2 3, outer ones of one side and inner ones of the other.
+
+    Outer difference minus three times the inner one is free of a linear drift and has twenty times the
+    variance of a visit; a block's value, half the sum of two visits minus half that of two others, has it once.
+    """
+    outer, inner = (candidate, baseline) if mirrored else (baseline, candidate)
+    steps = []
+    for row in (outer, inner):
+        half = len(row.samples_s) // 2
+        if half == 0:
+            return None
+        first, second = (statistics.median(visit) for visit in (row.samples_s[:half], row.samples_s[half:]))
+        steps.append(math.log(second / first))
+    return (steps[0] - 3 * steps[1]) / math.sqrt(20)

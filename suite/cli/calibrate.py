@@ -1,0 +1,216 @@
+"""`gemmgate calibrate`: what this machine can do, and how small a change it can tell."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from gemmgate.suite import report
+from gemmgate.suite.block_values import values
+from gemmgate.suite.blocks import BlockPlan, Blocks
+from gemmgate.suite.calibration import calibration, calibration_json
+from gemmgate.suite.catalog import Catalog, Choice, Item, Selection
+from gemmgate.suite.cli import _options as options
+from gemmgate.suite.cli import _terminal
+from gemmgate.suite.cli._block_progress import BlockDisplay
+from gemmgate.suite.cli._measuring import CACHES, measure_limits
+from gemmgate.suite.cli.run import DATA
+from gemmgate.suite.commits import describe_commit
+from gemmgate.suite.errors import CannotMeasureError, UsageError
+from gemmgate.suite.measure.limits import roof_s
+from gemmgate.suite.outcomes import utc_now
+from gemmgate.suite.pairs import LaunchSide
+from gemmgate.suite.records import Limits, Run, run_id
+from gemmgate.suite.spread import key, spread
+from gemmgate.suite.store import Journal
+from gemmgate.suite.workers import Worker, own_overlay
+
+ORDER = 60
+BLOCKS = 20
+LEVELS = (0.005, 0.01, 0.02, 0.03, 0.05)
+"""Slow-downs that `--power` puts in."""
+GPU_CASES, CPU_CASES = 20, 6
+GPU_BETWEEN_S, CPU_BETWEEN_S = (5e-7, 4e-4), (2e-5, 3e-3)
+"""Least times of the cases that are chosen where none were named."""
+SUPPORTS_DEADLINE_S = 120.0
+
+
+class Format(StrEnum):
+    """Formats of a calibration."""
+
+    TABLE = "table"
+    MARKDOWN = "markdown"
+    JSON = "json"
+
+
+def command(
+    family: options.Family = None,
+    case: options.Case = None,
+    impl: options.Impl = None,
+    tag: options.Tag = None,
+    device: options.Device = "auto",
+    blocks: Annotated[
+        int | None, typer.Option(min=1, help=f"Blocks of every case, those of --resume included. Default: {BLOCKS}.")
+    ] = None,
+    power: Annotated[
+        bool, typer.Option("--power", help="Slow the code down by known amounts too, and count how often it is found.")
+    ] = False,
+    seconds: Annotated[float | None, typer.Option(min=1.0, help="Begin no block that would end later.")] = None,
+    cache: Annotated[str, typer.Option(help="Cache state: cold or hot. Default: cold on a GPU, hot on a CPU.")] = "",
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the inputs.")] = 0,
+    data: Annotated[str, typer.Option(help=f"Distribution of the inputs, of: {', '.join(DATA)}.")] = "normal",
+    commit: Annotated[str, typer.Option(help="Commit to file it under, where git cannot tell.")] = "",
+    resume: Annotated[str, typer.Option(metavar="ID", help="Add the blocks that this calibration lacks.")] = "",
+    show: Annotated[
+        str, typer.Option(metavar="ID", help="Only show a stored one: an id, a path, latest, latest:<machine>.")
+    ] = "",
+    format: Annotated[Format, typer.Option(help="How it is shown.")] = Format.TABLE,
+    results: options.Results = None,
+    suite: options.Suite = None,
+) -> None:
+    """Measure this machine's roofs, and its noise by comparing code with itself.
+
+    Blocks of two fresh workers with the same code, over a spread of cases: how much a block scatters, the
+    smallest change that the gate can find and how often it would ring in vain. Later runs use the roofs.
+    """
+    begun = time.monotonic()
+    store = options.store(results).calibrations
+    if show:
+        _put(store.load(show), format)
+        return
+    if data not in DATA or cache not in ("", *CACHES):
+        raise UsageError(f"--data is one of {', '.join(DATA)} and --cache one of {', '.join(CACHES)}.")
+    suites = suite or []
+    known = options.families(suites)
+    selection = options.selection(family, case, impl, tag)
+    earlier = store.load(resume) if resume else None
+    if earlier and selection != Selection():
+        raise UsageError(
+            f"--resume {resume} measures what it began with: leave out --family, --case, --impl and --tag."
+        )
+    choices = known.select(selection)
+    worker = Worker(options.device(device), suites=suites)
+    try:
+        limits = earlier.limits if earlier and earlier.limits.source else measure_limits(worker, long=True)
+        if earlier:
+            items = _stored_items(known, earlier)
+            cache, seed, data = (earlier.selection[name] for name in ("cache", "seed", "data"))
+        else:
+            items = _items(choices, selection, worker, limits)
+            cache = cache or ("cold" if worker.target.is_gpu else "hot")
+        now = _run(worker, selection, items, {"cache": cache, "seed": seed, "data": data}, commit)
+    finally:
+        worker.close()
+    plan = BlockPlan(items, range(blocks or BLOCKS), cache, LEVELS if power else (), seed, data, seconds)
+    side = LaunchSide()
+    modules = [(item.family.name, item.implementation) for item in items]
+    with store.resume(resume, now) if resume else store.begin(now) as journal:
+        journal.update(limits=limits)
+        _measure(plan, journal, lambda _: side.start(options.device(device), suites, modules), begun)
+        path = journal.finish()
+    finished = store.load(str(path))
+    _put(finished, format)
+    _terminal.say(f"stored as {path}")
+    if not values(finished.rows):
+        raise CannotMeasureError("Not a single block could be measured: the lines above say why.")
+
+
+def _measure(plan: BlockPlan, journal: Journal, start: Any, begun: float) -> None:
+    with BlockDisplay(Console(stderr=True)) as display:
+        running = Blocks(plan, start, sink=journal.append, progress=display, rows=journal.rows, begun=begun)
+        for _ in running.run():
+            pass
+    journal.update(seconds={"total": time.monotonic() - begun})
+    for path, why in running.given_up.items():
+        _terminal.say(f"{path} was left out: {why}")
+    if running.unmeasured:
+        _terminal.say(
+            f"{len(running.unmeasured)} blocks found no time within --seconds {plan.seconds:g}; "
+            f"go on with `gemmgate calibrate --resume {journal.run.id}`."
+        )
+
+
+def _put(run: Run, format: Format) -> None:
+    made = calibration(run)
+    if format is Format.JSON:
+        _terminal.put(json.dumps(calibration_json(made), indent=1, allow_nan=False))
+    else:
+        _terminal.put(report.show_calibration(made, format.value, width=_terminal.width(), color=_terminal.color()))
+
+
+def _items(choices: Sequence[Choice], selection: Selection, worker: Worker, limits: Limits) -> list[Item]:
+    """All that was asked for and works here, or a spread where nothing was."""
+    choices = [choice for choice in choices if choice.family.runner == "kernel"]
+    pairs = [[choice.case.to_json(), choice.implementations] for choice in choices]
+    reply = worker.ask("supports", SUPPORTS_DEADLINE_S, pairs=pairs)
+    if not reply.get("ok"):
+        raise CannotMeasureError(f"What this machine supports could not be found out: {reply['detail']}.")
+    found = zip(choices, reply["refusals"], reply["screened"], strict=True)
+    # What searches in every launch would show the noise of its picks, and take long.
+    usable = {
+        (key(choice), name)
+        for choice, refusals, screened in found
+        for name, refusal, is_screened in zip(choice.implementations, refusals, screened, strict=True)
+        if refusal is None and not is_screened
+    }
+    if selection == Selection():
+        is_gpu = worker.target.is_gpu
+        items = spread(
+            choices,
+            partial(_least_s, limits, "cold" if is_gpu else "hot"),
+            usable,
+            count=GPU_CASES if is_gpu else CPU_CASES,
+            between_s=GPU_BETWEEN_S if is_gpu else CPU_BETWEEN_S,
+        )
+    else:
+        items = [
+            Item(choice.family, choice.case, name)
+            for choice in choices
+            for name in choice.implementations
+            if (key(choice), name) in usable
+        ]
+    if not items:
+        raise UsageError("Nothing of what was selected can be measured here: `gemmgate list` says why.")
+    return items
+
+
+def _least_s(limits: Limits, cache: str, choice: Choice) -> float | None:
+    flop, bytes_moved = choice.family.flop(choice.case), choice.family.bytes_moved(choice.case)
+    return roof_s(limits, choice.case, cache, flop, bytes_moved)
+
+
+def _stored_items(known: Catalog, earlier: Run) -> list[Item]:
+    """What an earlier calibration measured. Raises `UsageError` where that does not exist any more."""
+    items = []
+    for family_name, case_name, implementation in earlier.selection["items"]:
+        family = known.family(family_name)
+        case = next((case for case in family.cases if case.name == case_name), None)
+        if case is None:
+            raise UsageError(f"Calibration {earlier.id} has case '{case_name}', which '{family_name}' no longer has.")
+        items.append(Item(family, case, implementation))
+    return items
+
+
+def _run(worker: Worker, selection: Selection, items: Sequence[Item], conditions: dict[str, Any], commit: str) -> Run:
+    committed = describe_commit(own_overlay(), commit)
+    utc = utc_now()
+    named = [[item.family.name, item.case.name, item.implementation] for item in items]
+    return Run(
+        id=run_id(utc, committed.name, dirty=committed.dirty),
+        utc=utc,
+        commit=committed.name,
+        dirty=committed.dirty,
+        machine=worker.machine,
+        stack=worker.stack,
+        selection={**selection.to_json(), **conditions, "items": named},
+        command=shlex.join(["gemmgate", *sys.argv[1:]]),
+    )

@@ -1,0 +1,106 @@
+"""Two workers, one a side, on one device: started early, asked in turn or both at once, ended together."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gemmgate.suite.block_values import BASELINE, CANDIDATE
+from gemmgate.suite.workers import Worker, WorkerLost
+
+SIDES = (BASELINE, CANDIDATE)
+
+
+@dataclass(frozen=True)
+class LaunchSide:
+    """How the workers of one side are started: the checkout to measure, by default this one, and the interpreter."""
+
+    overlay: Path | None = None
+    python: str = sys.executable
+    environment: Mapping[str, str] = field(default_factory=dict)
+    commit: str = ""
+
+    def start(self, device: str, suites: Sequence[Path], modules: Sequence[tuple[str, str]]) -> Worker:
+        """A worker that imports and waits; `modules` are (family, implementation)."""
+        return Worker(
+            device,
+            overlay=self.overlay,
+            suites=suites,
+            python=self.python,
+            environment=self.environment,
+            warm=True,
+            modules=modules,
+        )
+
+
+class Fault(Exception):
+    """One side has no value; `fatal` says that its worker is gone too."""
+
+    def __init__(self, side: str, outcome: Mapping[str, Any]) -> None:
+        super().__init__(f"{outcome['status']} ({outcome['reason']}) of the {side}: {outcome.get('detail', '')}")
+        self.side = side
+        self.outcome = {key: outcome.get(key, "") for key in ("status", "reason", "detail")}
+        self.fatal = bool(outcome.get("fatal"))
+
+
+class Pair:
+    """A fresh worker of each side. Whatever a worker answers but `ok` is a `Fault` that names the side."""
+
+    def __init__(self, start: Callable[[str], Worker], order: Sequence[str]) -> None:
+        self.workers: dict[str, Worker] = {}
+        try:
+            for side in order:
+                self.workers[side] = start(side)
+        except BaseException:
+            self.end()
+            raise
+
+    def meet(self) -> None:
+        """Lets both take the device. Raises what `Worker.meet` raises, with both ended."""
+        pids = [worker.pid for worker in self.workers.values()]
+        try:
+            for worker in self.workers.values():
+                worker.greet(beside=pids)
+            for worker in self.workers.values():
+                worker.meet()
+        except BaseException:
+            self.end()
+            raise
+
+    def ask(self, side: str, op: str, deadline_s: float, **fields: Any) -> dict[str, Any]:
+        """The reply of one side."""
+        self._post(side, op, deadline_s, fields)
+        return self._collect(side)
+
+    def ask_both(self, op: str, deadline_s: float, **fields: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """The replies by side, to requests with `fields` by side. Both work at the same time."""
+        for side in self.workers:
+            self._post(side, op, deadline_s, fields[side])
+        return {side: self._collect(side) for side in self.workers}
+
+    def end(self) -> None:
+        """Kills both."""
+        for worker in self.workers.values():
+            worker.kill()
+
+    def _post(self, side: str, op: str, deadline_s: float, fields: Mapping[str, Any]) -> None:
+        try:
+            self.workers[side].post(op, deadline_s, **fields)
+        except WorkerLost as lost:
+            raise _gone(side, lost) from lost
+
+    def _collect(self, side: str) -> dict[str, Any]:
+        try:
+            reply = self.workers[side].collect()
+        except WorkerLost as lost:
+            raise _gone(side, lost) from lost
+        if not reply.get("ok"):
+            raise Fault(side, reply)
+        return reply
+
+
+def _gone(side: str, lost: WorkerLost) -> Fault:
+    return Fault(side, {"status": lost.status, "reason": lost.reason, "detail": str(lost), "fatal": True})

@@ -1,0 +1,252 @@
+"""The loop over blocks, with workers that answer from a known world."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from gemmgate.suite import blocks
+from gemmgate.suite.block_values import BASELINE, CANDIDATE, BlockValue, phase_of, read_phase, values
+from gemmgate.suite.blocks import BlockPlan, Blocks
+from gemmgate.suite.errors import CannotMeasureError
+from gemmgate.suite.records import Row
+from tests.fake_pair import ITEMS, Quiet, World
+
+BROKEN = {"status": "broken", "reason": "not_finite", "detail": "NaN", "fatal": False}
+ERROR = {"status": "error", "reason": "RuntimeError", "detail": "no", "fatal": False}
+
+
+def run(world: World, **fields: Any) -> tuple[Blocks, list[Row], list[BlockValue], Quiet]:
+    """All of a plan: by default one case in two blocks."""
+    rows, progress = list(fields.pop("rows", ())), Quiet()
+    kept = list(rows)
+    plan = BlockPlan(**{"items": ITEMS[:1], "blocks": range(2), "cache": "cold", **fields})
+    running = Blocks(plan, world.start, sink=rows.append, progress=progress, rows=kept, begun=0.0)
+    found = list(running.run())
+    assert world.alive == 0
+    return running, rows[len(kept) :], found, progress
+
+
+def visited(world: World) -> str:
+    """Sides in the order of their visits, b for baseline."""
+    return "".join(entry[1][0] for entry in world.said("visit"))
+
+
+def test_blocks_alternate_their_order() -> None:
+    """The first block is visited baseline, candidate, candidate, baseline, the second the other way round."""
+    world = World()
+    run(world)
+    assert visited(world) == "bccb" + "cbbc"
+
+
+def test_each_block_has_two_fresh_workers_and_the_first_to_start_alternates() -> None:
+    """Two workers start a block, and the side that takes the device first is not always the same."""
+    world = World()
+    run(world, blocks=range(3))
+    assert [entry[1] for entry in world.said("start")] == [
+        BASELINE,
+        CANDIDATE,
+        CANDIDATE,
+        BASELINE,
+        BASELINE,
+        CANDIDATE,
+    ]
+    assert len({entry[3] for entry in world.said("visit")}) == 6
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_the_next_pair_starts_while_this_one_measures_unless_it_would_disturb(gpu: bool) -> None:
+    """On a GPU the second block's workers start before the first block's visits, on a CPU after them."""
+    world = World(gpu=gpu)
+    run(world)
+    order = [entry[0] for entry in world.log if entry[0] in ("start", "visit", "greet")]
+    if gpu:
+        assert order[:6] == ["start", "start", "greet", "greet", "start", "start"]
+    else:
+        assert order[:8] == ["start", "start", "greet", "greet", "visit", "visit", "visit", "visit"]
+
+
+def test_workers_know_each_other_as_no_strangers() -> None:
+    """Both are told both process numbers when they take the device, and of no other."""
+    world = World()
+    run(world, blocks=range(1))
+    assert world.said("greet") == [("greet", BASELINE, (1001, 1002)), ("greet", CANDIDATE, (1001, 1002))]
+
+
+def test_a_value_is_the_log_ratio_of_the_medians() -> None:
+    """A candidate that takes 2 % longer, at a clock 1.96 to 1.98, has these log-ratios in time and in cycles."""
+    _, rows, found, _ = run(World(slower=0.02))
+    assert [value.log_ratio for value in found] == pytest.approx([math.log(1.02)] * 2)
+    assert [value.cycles_log_ratio for value in found] == pytest.approx([math.log(1.02 * 1.96 / 1.98)] * 2)
+    assert [row.phase for row in rows] == [phase_of(block, side) for block in (0, 1) for side in (BASELINE, CANDIDATE)]
+    assert rows[0].median_s == pytest.approx(1e-5)
+    assert rows[0].cycles == pytest.approx(1e-5 * 1.98e9)
+    assert rows[0].samples_n == 2 * blocks.FEW_REPLAYS
+    assert rows[0].error == 1e-4 and rows[0].joules == 0.5
+
+
+def test_later_blocks_measure_what_the_first_one_found_out() -> None:
+    """Picks and lengths of the first block are asked for in the second, which searches and checks nothing."""
+    world = World()
+    run(world, levels=(0.01,))
+    assert [entry[4]["tile"] for entry in world.said("prepare")] == [None, None, {"block": 64}, None]
+    assert [entry[1] for entry in world.said("check")] == [BASELINE, CANDIDATE]
+    assert [(entry[1], entry[4].get("passes"), entry[4].get("extras")) for entry in world.said("mount")] == [
+        (BASELINE, None, None),
+        (CANDIDATE, 2, {"0.01": None}),
+        (CANDIDATE, 2, {"0.01": [3, 1234.0]}),
+        (BASELINE, 2, {}),
+    ]
+
+
+def test_all_levels_are_measured_within_the_same_workers() -> None:
+    """Each level has visits A B B A of its own, and its value is its true size on top of what unchanged code shows."""
+    world = World()
+    _, rows, found, _ = run(world, levels=(0.01, 0.05), blocks=range(2))
+    assert visited(world) == 3 * "bccb" + 3 * "cbbc"
+    assert len({entry[3] for entry in world.said("visit")}) == 4
+    assert [(value.block, value.level) for value in found] == [
+        (0, 0),
+        (0, 0.01),
+        (0, 0.05),
+        (1, 0.05),
+        (1, 0.01),
+        (1, 0),
+    ]
+    for value in found:
+        assert value.log_ratio == pytest.approx(math.log(1 + value.level))
+    assert {row.phase for row in rows} >= {"block 0 candidate +1%", "block 1 baseline +5%"}
+
+
+def test_a_power_limited_case_is_warmed_at_each_visit_and_marked() -> None:
+    """Of two cases only the one that settled at the power limit has load before each visit, and the mark."""
+    world = World()
+    _, rows, _, _ = run(world, items=ITEMS[1:])
+    assert {(entry[2], entry[4]["warm_s"] > 0) for entry in world.said("visit")} == {("b", False), ("c", True)}
+    assert {(row.case, "power_limited" in row.marks) for row in rows} == {("b", False), ("c", True)}
+
+
+def test_settling_is_long_where_it_has_to_be() -> None:
+    """Long for every case at first and for the first of a pair, short for others later."""
+    world = World()
+    run(world, items=ITEMS[:2])
+    assert [entry[4]["least_s"] for entry in world.said("settle")] == [0.3, 0.3, 0.3, 0.02]
+
+
+def test_what_is_stored_is_not_measured_again() -> None:
+    """With the rows of a run that was cut off in its second block, only what is missing there is measured."""
+    _, rows, _, _ = run(World(), items=ITEMS, blocks=range(2))
+    kept = [row for row in rows if not (row.phase.startswith("block 1") and row.case != "a")]
+    again = World()
+    _, fresh, _, _ = run(again, items=ITEMS, blocks=range(3), rows=kept)
+    assert {(row.case, row.phase) for row in fresh} == {
+        (case, phase_of(block, side))
+        for block, cases in ((1, "bc"), (2, "abc"))
+        for case in cases
+        for side in (BASELINE, CANDIDATE)
+    }
+
+
+def test_a_worker_that_dies_costs_a_fresh_pair_and_a_second_try() -> None:
+    """The case it died in is measured by two new workers, like those after it, and no value is missing."""
+    world = World()
+    world.faults[CANDIDATE, "visit", "b"] = ["dies"]
+    running, rows, found, progress = run(world, items=ITEMS, blocks=range(1))
+    assert [value.path for value in found] == ["f/mm/a", "f/mm/b", "f/mm/c"]
+    assert world.started == 4
+    assert {row.status for row in rows} == {"ok"}
+    assert running.given_up == {}
+    assert progress.faults == [
+        "f/mm/b: block 0: error (sigsegv) of the candidate: the worker ended with signal SIGSEGV"
+    ]
+
+
+def test_what_dies_twice_is_left_out_and_said() -> None:
+    """It has one row with the reason and no value; the others have theirs, in later blocks too."""
+    world = World()
+    world.faults[BASELINE, "mount", "b"] = ["dies"] * 9
+    running, rows, found, _ = run(world, items=ITEMS)
+    assert [value.path for value in found] == ["f/mm/a", "f/mm/c"] * 2
+    assert [(row.status, row.reason, row.phase) for row in rows if row.case == "b"] == [
+        ("error", "sigsegv", "block 0 baseline")
+    ]
+    assert list(running.given_up) == ["f/mm/b"]
+
+
+def test_a_wrong_result_is_not_tried_again_and_not_on_resumption_either() -> None:
+    """`broken` costs its own case, at once and for good; an error in passing costs a second try."""
+    world = World()
+    world.faults[CANDIDATE, "check", "a"] = [BROKEN] * 9
+    world.faults[CANDIDATE, "check", "b"] = [ERROR]
+    _, rows, found, _ = run(world, items=ITEMS[:2])
+    assert [value.path for value in found] == ["f/mm/b"] * 2
+    assert [(row.case, row.status) for row in rows if row.status != "ok"] == [("a", "broken")]
+    again = World()
+    _, fresh, _, _ = run(again, items=ITEMS[:2], blocks=range(3), rows=rows)
+    assert {row.case for row in fresh} == {"b"}
+
+
+def test_a_throttled_block_is_visited_again_and_the_clean_visits_count() -> None:
+    """After two spoiled visits the four are made again, and nothing of the first attempt is in the row."""
+    world = World()
+    world.marks = lambda side, count: ["throttled"] if count <= 2 else []
+    _, rows, found, progress = run(world, blocks=range(1))
+    assert visited(world) == "bccbbccb"
+    assert [value.spoiled for value in found] == [False]
+    assert rows[0].marks == () and rows[0].samples_n == 8
+    assert progress.faults == ["f/mm/a: block 0: throttled, so visited again"]
+
+
+def test_a_block_that_stays_shared_is_reported_and_resumed() -> None:
+    """Beside another process for ever, the loop ends, the value says so, and a later execution measures it again."""
+    world = World()
+    world.marks = lambda side, count: ["shared"]
+    _, rows, found, _ = run(world, blocks=range(1))
+    assert len(world.said("visit")) == 4 * 3
+    assert [value.spoiled for value in found] == [True]
+    _, fresh, found, _ = run(World(), blocks=range(1), rows=rows)
+    assert [value.spoiled for value in found] == [False]
+    assert [value.spoiled for value in values([*rows, *fresh])] == [False]
+
+
+def test_no_block_begins_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a block takes 1.1 s, three fit in 4 s, the fourth is left and named."""
+    world = World()
+    monkeypatch.setattr(blocks.time, "monotonic", lambda: world.now)
+    running, _, found, _ = run(world, blocks=range(9), seconds=4.0)
+    assert running.unmeasured == tuple(range(len(found), 9))
+    assert 3.0 <= world.now <= 4.0
+
+
+def test_another_board_ends_the_loop() -> None:
+    """Blocks of two boards are not one series, so a pair that finds another board is refused."""
+    world = World(gpu=False)
+    rows: list[Row] = []
+    running = Blocks(BlockPlan(ITEMS[:1], range(2), "cold"), world.start, sink=rows.append, progress=Quiet())
+    turns = running.run()
+    next(turns)
+    world.board = "other"
+    with pytest.raises(CannotMeasureError, match="--resume"):
+        next(turns)
+    assert len(rows) == 2
+    assert world.alive == 0
+
+
+def test_who_stops_listening_leaves_no_worker() -> None:
+    """A consumer that has seen enough closes the loop, and every worker is gone, the early ones too."""
+    world = World()
+    turns = Blocks(BlockPlan(ITEMS, range(9), "cold"), world.start, sink=lambda row: None, progress=Quiet()).run()
+    next(turns)
+    assert world.alive == 4
+    turns.close()
+    assert world.alive == 0
+
+
+@pytest.mark.parametrize("level", [0.0, 0.005, 0.01, 0.1])
+@pytest.mark.parametrize("side", [BASELINE, CANDIDATE])
+def test_a_phase_can_be_read_back(level: float, side: str) -> None:
+    """What is written into a row's phase is what is read from it, and other phases are of no block."""
+    assert read_phase(phase_of(12, side, level)) == (12, side, pytest.approx(level))
+    assert read_phase("warm") is None
