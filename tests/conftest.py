@@ -6,8 +6,6 @@ from functools import cache
 
 import pytest
 
-from tests.program import invoke, store  # noqa: F401  fixtures of every test of the command line
-
 
 @cache
 def cuda_available() -> bool:

@@ -1,5 +1,6 @@
 """The command line: every bad input ends with one sentence that says what exists and what to do, and an exit code."""
 
+# ruff: noqa: F811  a fixture is imported and then named by a parameter
 from __future__ import annotations
 
 import json
@@ -17,7 +18,7 @@ from gemmgate.suite.cases import Target
 from gemmgate.suite.cli import _options, run
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.store import Store
-from tests.program import ID, Invoke, make_store, program
+from tests.program import ID, Invoke, invoke, make_store, program, store  # noqa: F401  fixtures among them
 from tests.stored import ROOT, interrupted, make_row, make_run, stored
 
 # help

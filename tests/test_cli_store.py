@@ -1,5 +1,6 @@
 """The commands that read the store: show, runs and compare."""
 
+# ruff: noqa: F811  a fixture is imported and then named by a parameter
 from __future__ import annotations
 
 import csv
@@ -11,7 +12,7 @@ import pytest
 
 from gemmgate.suite.cli import show
 from gemmgate.suite.store import Store
-from tests.program import ID, Invoke, make_store
+from tests.program import ID, Invoke, invoke, make_store, store  # noqa: F401  fixtures among them
 from tests.stored import H200, STACK, interrupted, make_row, make_run, stored, write_baseline
 
 # show
