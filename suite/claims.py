@@ -66,7 +66,7 @@ class Figure:
 
 
 _TALK = Source(
-    "Ellison and Zhang, PyTorch Conference, lightning talk on subgraph fusion and custom op autotuning",
+    "PyTorch Conference, lightning talk on subgraph fusion and custom op autotuning",
     "",
     "H100",
     "not stated",

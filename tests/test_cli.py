@@ -316,6 +316,12 @@ def test_globs_are_separated_by_commas_or_repeated() -> None:
     assert (chosen.families, chosen.cases, chosen.tags) == (("a", "b", "c"), (), ("quick",))
 
 
+@pytest.mark.parametrize("given", [["--results", "/some/where"], ["--results=/some/where"]])
+def test_a_recorded_command_does_not_say_where_the_run_lies(given: list[str]) -> None:
+    """The folder of the results is left out, all else stays, quoted for a shell."""
+    assert _options.command_line(["run", *given, "--case", "*k1*"]) == "gemmgate run --case '*k1*'"
+
+
 @pytest.mark.parametrize("name", ["auto", "cpu", "cuda", "cuda:3"])
 def test_devices(name: str) -> None:
     """Names of devices pass."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Sequence
 from enum import StrEnum
@@ -66,6 +67,16 @@ class Listing(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+
+
+def command_line(arguments: Sequence[str]) -> str:
+    """The call as a run records it: without `--results`, since where a run lies is no part of what it measured."""
+    kept, skip = [], False
+    for argument in arguments:
+        if not skip and not argument.startswith("--results="):
+            kept.append(argument)
+        skip = argument == "--results"
+    return shlex.join(["gemmgate", *(argument for argument in kept if argument != "--results")])
 
 
 def globs(option: str, values: Sequence[str] | None) -> tuple[str, ...]:

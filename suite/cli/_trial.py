@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from rich.console import Console
 
 from gemmgate.suite import loop
 from gemmgate.suite.catalog import Catalog, Choice, Selection, offered
+from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
 from gemmgate.suite.cli._measuring import measure_limits, run_loop, usual_caches
 from gemmgate.suite.commits import Commit, describe_commit
@@ -101,7 +101,7 @@ class Trial:
             stack=self.worker.stack,
             limits=measure_limits(self.worker),
             selection={**selection, "caches": list(caches)},
-            command=shlex.join(["gemmgate", *sys.argv[1:]]),
+            command=options.command_line(sys.argv[1:]),
         )
         rows: list[Row] = []
         with ExitStack() as stack:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -212,5 +211,5 @@ def _run(worker: Worker, selection: Selection, items: Sequence[Item], conditions
         machine=worker.machine,
         stack=worker.stack,
         selection={**selection.to_json(), **conditions, "items": named},
-        command=shlex.join(["gemmgate", *sys.argv[1:]]),
+        command=options.command_line(sys.argv[1:]),
     )

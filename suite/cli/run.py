@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from dataclasses import replace
@@ -125,7 +124,7 @@ def command(
                 "sweep_data": sweep_data,
                 "cross_check": cross_check,
             },
-            command=shlex.join(["gemmgate", *sys.argv[1:]]),
+            command=options.command_line(sys.argv[1:]),
         )
         journal = store.resume(resume, now) if resume else store.begin(now)
         with journal:
