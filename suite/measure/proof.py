@@ -91,7 +91,9 @@ def of_ring(proofs: Iterable[Proof]) -> Proof:
     if proven is not None and against is None:
         return Proof("proven", f"of the same ring: {proven.evidence}", is_sensitive=True)
     doubt = against or next(iter(measured), None)
-    return Proof("unknown", f"of the same ring: {doubt.evidence}" if doubt else "")
+    return Proof(
+        "unknown", f"of the same ring: {doubt.evidence}" if doubt else "no times were taken that would prove it"
+    )
 
 
 def of_hot(cold: Proof | None, input_bytes: int, cache_bytes: int) -> Proof:
