@@ -267,7 +267,7 @@ def test_without_counts_there_are_no_totals() -> None:
 
 def test_run_measures_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shapes of a file are measured and summed; a run interrupted after one is completed without the file."""
-    monkeypatch.setattr("gemmgate.suite.cli.run.measure_limits", lambda worker: Limits())
+    monkeypatch.setattr("gemmgate.suite.cli.run.known_limits", lambda worker, store: Limits())
     (tmp_path / "s.csv").write_text("m,n,k,dtype,count\n2,8,64,fp32,3\n4,8,64,fp32,2\n2,8,64,fp32,2\n")
     store = ["--results", tmp_path / "r"]
     result = called("run", "--shapes", tmp_path / "s.csv", "--impl", "cublas", "--device", "cpu", *store)
