@@ -109,6 +109,7 @@ def test_numbers_of_the_method_are_documented() -> None:
     assert f"lie more than {watched._UNSTEADY:.0%} apart" in method
     assert f"A difference above {crosscheck.AGREEMENT:.0%} is explained" in method
     assert bench._ROUNDS_SHARE == 0.9 and "With a budget, a tenth of it is for this." in METHOD
+    assert f"a proof still gets {bench._PROOF_LEAST_S} s." in METHOD
     assert watched.OFTEN == 5 and "What holds in a fifth of the readings is a mark" in METHOD
 
 
