@@ -126,6 +126,21 @@ class Prepared:
 
 
 @dataclass(frozen=True)
+class Footprint:
+    """What a tile asks of a device, so that a search can drop it before anything is compiled.
+
+    `programs` and `warps` (of a program) and `shared_bytes` (of a program) are those of the largest launch;
+    `bytes_moved` is all traffic with memory, what is read again and workspaces included; `launches` counts kernels.
+    """
+
+    programs: int
+    warps: int
+    shared_bytes: int
+    bytes_moved: int
+    launches: int = 1
+
+
+@dataclass(frozen=True)
 class Implementation:
     """One way to compute a family. A variant (another flag, split or format) has a name of its own.
 
@@ -133,6 +148,8 @@ class Implementation:
     compile; `tile` is None or one of `tiles(case, target)`, the space a search may choose from.
     With `screened`, the harness itself chooses: it times the whole space on screening samples and
     reports the winner on fresh ones. `deterministic` promises equal bits for equal inputs.
+    `prepare` launches each of its own kernels once on the example, which may hold meta tensors where the
+    launches are only compiled, for a target that is not here. `footprint(case, target, tile)` is pure.
     """
 
     name: str
@@ -142,6 +159,7 @@ class Implementation:
     prepare: Callable[[Case, Inputs, Target, Tile | None], Prepared]
     tiles: Callable[[Case, Target], Sequence[Tile]] | None = None
     screened: bool = False
+    footprint: Callable[[Case, Target, Tile], Footprint] | None = None
 
     def __post_init__(self) -> None:
         if self.screened and self.tiles is None:
@@ -187,7 +205,7 @@ class Family:
     family says otherwise. `make_case` makes cases that no catalog lists, of somebody's own shapes:
     `make_case(dims, dtype, precision, tags, origin)`, where `dims` are those of a product
     C[m, n] = A[m, k] @ B[k, n]; it raises ValueError, with a sentence, for what the family does not compute.
-    family says otherwise. `activations` names the inputs that the layer before has just written, for
+    `activations` names the inputs that the layer before has just written, for
     the cache state `serving`; the others are weights.
     """
 
