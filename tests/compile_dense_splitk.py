@@ -44,6 +44,7 @@ def compile_case(case: Case, arch: int) -> None:
             "BN": tile.block_n,
             "BK": tile.block_k,
             "TF32": case.precision == "tf32",
+            "OVERLAP": tile.overlap,
             "INTERPRETED": False,
         },
         arch,
@@ -53,7 +54,7 @@ def compile_case(case: Case, arch: int) -> None:
     added = compile_for(
         module._add,
         {"partials_ptr": "*fp32", "out_ptr": pointer},
-        {"BLOCK": tile.reduce_block, "AT_ONCE": 16, "INTERPRETED": False},
+        {"BLOCK": tile.reduce_block, "AT_ONCE": 16, "OVERLAP": tile.overlap, "INTERPRETED": False},
         arch,
     )
     code = host.device_code(multiplied, added)

@@ -6,7 +6,8 @@ operands are multiplied as IEEE or, for `tf32`, rounded to the nearest TF32 firs
 A C of few tiles leaves most of a GPU idle, so S programs share each tile: program (tile, s) walks range s of
 K and stores its fp32 sum to partials [S, M, N]. The second launch adds the S partials of each element in a
 fixed order, so equal inputs give equal bits, and casts once. Ranges are whole K tiles; where there are more
-ranges than K tiles, the last ones store zeros.
+ranges than K tiles, the last ones store zeros. From sm_90 on the second launch is a programmatic dependent of
+the first: its programs are resident, their indices computed, when the last partial sum is written.
 
 Wins where C has fewer tiles than the GPU has multiprocessors and K is long enough to pay for a second launch;
 loses to a plain product where C alone fills the GPU. Refuses a CPU outside Triton's interpreter, and bf16 and
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from gemmgate.kernels._triton import host
 from gemmgate.kernels._triton.device import round_to_tf32, store_cast
@@ -39,13 +41,18 @@ _MAX_SPLITS = 65535
 """The second axis of a grid."""
 _SHARED_BYTES = 48 * 1024
 """What every GPU has: used where the target does not say."""
+_OVERLAP_CAPABILITY = 90
+"""From here on a launch can be a programmatic dependent of the one before."""
 _REDUCED_AT_ONCE = 4096
 """Partials that one program of the second launch holds in registers."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Block sizes of the product, ranges of K, and outputs a program of the second launch adds up."""
+    """Block sizes of the product, ranges of K, and outputs a program of the second launch adds up.
+
+    `overlap` starts the second launch while the first runs; it then waits for it on the device. Needs sm_90.
+    """
 
     block_m: int
     block_n: int
@@ -54,6 +61,7 @@ class Tile:
     num_warps: int
     num_stages: int
     reduce_block: int
+    overlap: bool = False
 
     def __post_init__(self) -> None:
         blocks = (self.block_m, self.block_n, self.block_k, self.reduce_block)
@@ -61,6 +69,9 @@ class Tile:
             raise ValueError(f"Blocks must be powers of two from 16 up, got {self}.")
         if not 1 <= self.splits <= _MAX_SPLITS:
             raise ValueError(f"splits must be 1 to {_MAX_SPLITS}, got {self.splits}.")
+
+
+_FIELDS = tuple(field.name for field in fields(Tile))
 
 
 def choose_tile(case: Case, target: Target) -> Tile:
@@ -91,7 +102,14 @@ def choose_tile(case: Case, target: Target) -> Tile:
         num_warps=8 if block_m * block_n >= 64 * 64 else 4,
         num_stages=stages,
         reduce_block=min(1024, max(32, triton.next_power_of_2(m * n // (4 * multiprocessors) or 1))),
+        overlap=target.compute_capability >= _OVERLAP_CAPABILITY,
     )
+
+
+def _tile_of(data: TileData) -> Tile:
+    """The tile of plain values; those of earlier tables have no `overlap`."""
+    whole = {name: int(size) for name, size in data.items() if name != "overlap"}
+    return Tile(**whole, overlap=bool(data.get("overlap", False)))
 
 
 def _block(size: int) -> int:
@@ -104,9 +122,11 @@ def _multiply(
     M, N, K, tiles_per_split,
     stride_am, stride_ak, stride_bk, stride_bn,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    TF32: tl.constexpr, INTERPRETED: tl.constexpr,
+    TF32: tl.constexpr, OVERLAP: tl.constexpr, INTERPRETED: tl.constexpr,
 ):  # fmt: skip
     """partials[s, m, n] = sum over range s of a[m, k] b[k, n], for one tile of (m, n)."""
+    if OVERLAP:
+        gdc_launch_dependents()
     tiles_n = tl.cdiv(N, BN)
     tile = tl.program_id(0)
     split = tl.program_id(1)
@@ -134,9 +154,14 @@ def _multiply(
 
 
 @triton.jit
-def _add(partials_ptr, out_ptr, size, splits, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr, INTERPRETED: tl.constexpr):
+def _add(
+    partials_ptr, out_ptr, size, splits,
+    BLOCK: tl.constexpr, AT_ONCE: tl.constexpr, OVERLAP: tl.constexpr, INTERPRETED: tl.constexpr,
+):  # fmt: skip
     """out[i] = sum over s of partials[s, i], `AT_ONCE` ranges at a time, in the order of s."""
     elements = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
+    if OVERLAP:
+        gdc_wait()
     total = tl.zeros((BLOCK,), dtype=tl.float32)
     for first in range(0, splits, AT_ONCE):
         ranges = first + tl.arange(0, AT_ONCE).to(tl.int64)  # [AT_ONCE]
@@ -160,13 +185,14 @@ def _launch(a: Tensor, b: Tensor, partials: Tensor, out: Tensor, tile: Tile, pre
         m, n, k, triton.cdiv(triton.cdiv(k, tile.block_k), tile.splits),
         *a.stride(), *b.stride(),
         BM=tile.block_m, BN=tile.block_n, BK=tile.block_k,
-        TF32=precision == "tf32", INTERPRETED=interpreted,
+        TF32=precision == "tf32", OVERLAP=tile.overlap, INTERPRETED=interpreted,
         num_warps=tile.num_warps, num_stages=tile.num_stages,
     )  # fmt: skip
     at_once = min(triton.next_power_of_2(tile.splits), max(1, _REDUCED_AT_ONCE // tile.reduce_block))
     added = _add[(triton.cdiv(m * n, tile.reduce_block),)](
         partials, out, m * n, tile.splits,
-        BLOCK=tile.reduce_block, AT_ONCE=at_once, INTERPRETED=interpreted, num_warps=4,
+        BLOCK=tile.reduce_block, AT_ONCE=at_once, OVERLAP=tile.overlap, INTERPRETED=interpreted, num_warps=4,
+        **({"launch_pdl": True} if tile.overlap else {}),
     )  # fmt: skip
     return multiplied, added
 
@@ -212,7 +238,7 @@ def _split_k_op(a: Tensor, b: Tensor, splits: int, tile: Sequence[int], precisio
     target = host.target_of(a.device)
     if (refusal := supports(case, target)) is not None:
         raise ValueError(f"split_k: {refusal[1]}")
-    chosen = Tile(*tile) if tile else choose_tile(case, target)
+    chosen = _tile_of(dict(zip(_FIELDS, tile, strict=True))) if tile else choose_tile(case, target)
     chosen = replace(chosen, splits=splits or chosen.splits)
     partials, out = _outputs(a, b, chosen.splits)
     with torch.cuda.device(a.device) if a.is_cuda else nullcontext():
@@ -233,7 +259,7 @@ def supports(case: Case, target: Target) -> Refusal | None:
 
 
 def prepare(case: Case, example: Inputs, target: Target, tile: TileData | None = None) -> Prepared:
-    chosen = choose_tile(case, target) if tile is None else Tile(**{name: int(size) for name, size in tile.items()})
+    chosen = choose_tile(case, target) if tile is None else _tile_of(tile)
     a, b = example["a"], example["b"]
     compiled = _launch(a, b, *_outputs(a, b, chosen.splits), chosen, case.precision) if target.is_gpu else ()
     workspaces: list[Tensor] = []

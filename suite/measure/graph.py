@@ -29,7 +29,7 @@ class Captured:
 
     `nodes` are the graph's nodes in order, as `kernel` names or, in parentheses, what else they are;
     empty where the driver could not be asked. `host_s` is how long the host needs to queue a replay.
-    `programmatic` is how many edges are programmatic launches: their kernels overlap.
+    `programmatic` is how many calls a programmatic launch lets begin before the one before them has ended.
 
     Calls over one slot reuse the memory of their outputs, as they would in a program, and `outputs`
     has the last call's alone: fresh memory for each would push the slot out of the cache.
@@ -72,7 +72,7 @@ def capture(calls: Sequence[Call], *, passes: int = 1) -> Captured:
         graph.capture_end()
     torch.cuda.synchronize()
     nodes = _nodes(graph.raw_cuda_graph())
-    programmatic = _programmatic_edges(graph.raw_cuda_graph())
+    programmatic = overlapping_calls(_edges(graph.raw_cuda_graph()), passes * len(calls))
     graph.instantiate()
     host_s = 0.0
     for _ in range(2):
@@ -115,17 +115,40 @@ class _EdgeData(ctypes.Structure):
     )
 
 
-def _programmatic_edges(raw: int) -> int:
-    """Edges by which a kernel may begin before the one before it has ended; 0 where the driver cannot say."""
+Edge = tuple[int, int, bool]
+"""From which node to which, and whether by a programmatic launch."""
+
+
+def overlapping_calls(edges: Sequence[Edge], calls: int) -> int:
+    """How many programmatic edges lead from one call into the next: within a call its own kernels may overlap.
+
+    The calls of a linear capture have equally many nodes. Where the graph is no line, every such edge counts.
+    """
+    programmatic = sum(is_programmatic for _, _, is_programmatic in edges)
+    after = {start: (end, is_programmatic) for start, end, is_programmatic in edges}
+    first = {start for start, _, _ in edges} - {end for _, end, _ in edges}
+    if not programmatic or len(after) != len(edges) or len(first) != 1 or (len(edges) + 1) % calls:
+        return programmatic
+    each, node, count = (len(edges) + 1) // calls, first.pop(), 0
+    for place in range(1, len(edges) + 1):
+        if node not in after:
+            return programmatic
+        node, is_programmatic = after[node]
+        count += is_programmatic and place % each == 0
+    return count
+
+
+def _edges(raw: int) -> list[Edge]:
+    """Those of a graph; none where the driver cannot tell of programmatic ones."""
     ask = getattr(_driver(), "cuGraphGetEdges_v2", None)
     graph, count = ctypes.c_void_p(raw), ctypes.c_size_t()
     if ask is None or ask(graph, None, None, None, ctypes.byref(count)) or not count.value:
-        return 0
+        return []
     ends = [(ctypes.c_void_p * count.value)() for _ in range(2)]
     data = (_EdgeData * count.value)()
     if ask(graph, *ends, data, ctypes.byref(count)):
-        return 0
-    return sum(edge.type == _PROGRAMMATIC for edge in data)
+        return []
+    return [(start, end, edge.type == _PROGRAMMATIC) for start, end, edge in zip(*ends, data, strict=True)]
 
 
 def _nodes(raw: int) -> tuple[str, ...]:
