@@ -11,12 +11,14 @@ import math
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from gemmgate.suite.records import Row
 
 BASELINE, CANDIDATE = "baseline", "candidate"
+Measure = Literal["time", "cycles"]
 SPOILED = ("throttled", "shared")
 """Marks of a block that says nothing about the code: it is measured again, and never averaged."""
 _EDITED = " edited"
@@ -47,6 +49,11 @@ class BlockValue:
     def is_plain(self) -> bool:
         """Whether the candidate's code is what its checkout says."""
         return not (self.level or self.edited)
+
+    @property
+    def in_cycles(self) -> float:
+        """`cycles_log_ratio`, NaN where no clock was read."""
+        return math.nan if self.cycles_log_ratio is None else self.cycles_log_ratio
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -100,19 +107,27 @@ def value_of(baseline: Row, candidate: Row) -> BlockValue:
     )
 
 
-def judged(found: Iterable[BlockValue]) -> tuple[list[float], list[float] | None]:
-    """What the rule looks at: log-ratios in time, and those in cycles that have to agree, where clocks were read.
+def judged(found: Sequence[BlockValue]) -> tuple[list[float], list[float] | None]:
+    """What the rule looks at: log-ratios, and those in cycles where both have to agree. Spoiled blocks do not count."""
+    columns = log_ratios(found, judged_by(found))
+    return columns[0], columns[1] if len(columns) > 1 else None
 
-    At the power limit a board chooses its clock from one moment to the next: there cycles alone count.
-    Spoiled blocks do not.
+
+def judged_by(found: Sequence[BlockValue]) -> tuple[Measure, ...]:
+    """Time and cycles where the clock was read; at the power limit cycles alone, for there a board chooses its clock
+    from one moment to the next; time alone where there is no clock.
     """
     kept = [value for value in found if not value.spoiled]
-    cycles = [value.cycles_log_ratio for value in kept if value.cycles_log_ratio is not None]
-    if len(cycles) < len(kept):
-        return [value.log_ratio for value in kept], None
-    if any("power_limited" in value.marks for value in kept):
-        return cycles, None
-    return [value.log_ratio for value in kept], cycles
+    if any(value.cycles_log_ratio is None for value in kept):
+        return ("time",)
+    limited = sum("power_limited" in value.marks for value in kept)
+    return ("cycles",) if 2 * limited > len(kept) else ("time", "cycles")
+
+
+def log_ratios(found: Iterable[BlockValue], measures: Iterable[Measure]) -> list[list[float]]:
+    """Those of the blocks that are not spoiled, by measure; NaN where there was no clock."""
+    kept = [value for value in found if not value.spoiled]
+    return [[value.log_ratio if measure == "time" else value.in_cycles for value in kept] for measure in measures]
 
 
 def is_mirrored(block: int) -> bool:

@@ -94,6 +94,11 @@ class Blocks:
         self.steps_s: defaultdict[str, float] = defaultdict(float)
 
     @property
+    def seconds(self) -> Mapping[str, float]:
+        """Of all blocks, by what they went to."""
+        return dict(self._spent.by_name)
+
+    @property
     def not_edited(self) -> Mapping[str, str]:
         return self._visitor.not_edited
 
