@@ -225,6 +225,22 @@ class Bench:
             found = witness.cross_check(work, names, cache, self.clocks, self.telemetry, launch_floor_s, self.at)
         return {"crossed": found, "measure_s": time.perf_counter() - begin}
 
+    def compare_timers(self, work: Work, name: str, repeats: int) -> dict[str, Any]:
+        """Readings of several benchmark functions, and what a trace says of the kernels in each cache state."""
+        from gemmgate.suite.measure import timers  # Here, for what it calls takes long to import.
+
+        if self.device.type != "cuda":
+            raise Refused("unsupported", "one_timer", "a CPU has one timer: there is nothing to compare it with")
+        ring, prepared, at = work.ring_of("cold"), work.ready[name], partial(self.at, name)
+        with precision_flags(work.case.precision), own_settings():
+            timed = make_timed(name, prepared, ring, "hot", self.clocks, at)
+            self._settle(timed)
+            found = timers.peers(name, prepared, ring, self.clocks)
+            read = timers.readings(found, repeats, at)
+            at("trace")
+            kernels = timers.kernel_times(name, prepared, ring, self.clocks)
+        return {"readings": read, "kernels": kernels}
+
     def _correct(self, work: Work, slot: int, output: Any) -> tuple[list[torch.Tensor], Errors]:
         self._synchronize()
         errors = work.verify(slot, output)

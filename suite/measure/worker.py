@@ -8,7 +8,7 @@ that no library can write between the replies):
 
 and between them `{id, at: {implementation, step}}`, sent before each step, so that the parent can name
 the culprit when nothing more comes. Operations: `warm hello limits supports prepare check sample cross_check drop bye`,
-and for blocks `mount settle visit`.
+for blocks `mount settle visit`, and `timers`.
 `fatal` says that this process cannot be used further.
 """
 
@@ -232,6 +232,11 @@ class Worker:
     def _cross_check(self, request: Mapping[str, Any]) -> dict[str, Any]:
         names, floor_s = request["implementations"], request["limits"]["launch_floor_s"]
         return self._bench.cross_check(self._work, names, request["cache"], floor_s)
+
+    def _timers(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Other people's benchmark functions and ours on what was prepared last."""
+        name = request["implementation"]
+        return self._bench.compare_timers(self._work, name, request["repeats"])
 
     def _mount(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Holds what was prepared last ready for visits, under the name `item`, beside what is mounted already."""

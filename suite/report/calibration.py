@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Sequence
 
 from gemmgate.suite.block_rule import ALPHA, QUIET_SD
 from gemmgate.suite.calibration import Calibration, CaseNoise
 from gemmgate.suite.calibration_power import FEWEST_BLOCKS, EditFound, Found
+from gemmgate.suite.errors import unknown
 from gemmgate.suite.records import Limits
 from gemmgate.suite.report import units
 from gemmgate.suite.report.layout import Block, Column, Notes, Table, cells
@@ -30,10 +32,23 @@ _NOISE = (
 """Header, whether to the right, and in which order to give way."""
 
 
-def blocks(made: Calibration) -> list[Block]:
-    """All of a calibration."""
-    parts = [_floors(made.limits), *_roofs(made.limits), *_noise(made), *_found(made), *_edits(made)]
-    return [*parts, where(made.run)]
+PARTS = ("floors", "roofs", "noise", "power", "edits")
+"""What a calibration consists of."""
+
+
+def blocks(made: Calibration, parts: Sequence[str] = ()) -> list[Block]:
+    """All of a calibration, or some of `PARTS`, in their order; then where it was measured."""
+    for part in parts:
+        if part not in PARTS:
+            raise unknown("part of a calibration", part, PARTS)
+    found: dict[str, Callable[[], list[Block]]] = {
+        "floors": lambda: [_floors(made.limits)],
+        "roofs": lambda: _roofs(made.limits),
+        "noise": lambda: _noise(made),
+        "power": lambda: _found(made),
+        "edits": lambda: _edits(made),
+    }
+    return [*(block for name in PARTS if not parts or name in parts for block in found[name]()), where(made.run)]
 
 
 def _floors(limits: Limits) -> Notes:
