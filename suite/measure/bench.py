@@ -13,8 +13,8 @@ import torch
 
 from gemmgate.suite.cases import Case, Family, Implementation, Inputs, Target, Tile
 from gemmgate.suite.measure import check, states, witness
-from gemmgate.suite.measure.check import Errors
 from gemmgate.suite.measure.clock import EventClock, HostClock
+from gemmgate.suite.measure.correctness import check_results
 from gemmgate.suite.measure.load import Load
 from gemmgate.suite.measure.machine import Telemetry, precision_flags
 from gemmgate.suite.measure.refusal import Refused, status_of
@@ -30,8 +30,6 @@ from gemmgate.suite.records import MIN_SAMPLES
 
 _SAMPLE_S = {"cuda": 1e-3, "cpu": 5e-3}
 """How long a sample lasts where no budget asks for more."""
-_OTHER_SEED = 7919
-"""Added to the seed for the second set of inputs that every implementation is checked on."""
 _ROUNDS_SHARE = 0.9
 """Of a budget; the rest is for proving the cache state."""
 _PROOF_LEAST_S = 0.1
@@ -129,38 +127,10 @@ class Bench:
         }
 
     def check(self, work: Work, name: str) -> dict[str, Any]:
-        """Right on two sets of inputs, alike when repeated over poisoned outputs, inputs left as they were.
-
-        Raises `Refused` with status `broken` (or `invalid` where inputs changed).
-        """
+        """As `correctness.check_results`, under the case's precision."""
         self.at(name, "check")
-        begin = time.perf_counter()
-        prepared, implementation = work.ready[name], work.implementations[name]
-        worst = Errors(0.0, 0.0, 0.0)
         with precision_flags(work.case.precision), own_settings():
-            for slot in (0, _OTHER_SEED):
-                inputs = work.ring.slots[0] if slot == 0 else work.make(slot)
-                prepared.workspaces.clear()
-                with check.unchanged(inputs):
-                    call = prepared.bind(inputs)
-                    first = self._correct(work, slot, call())
-                    worst = max(worst, first[1], key=lambda errors: errors.error)
-                    kept = [tensor.clone() for tensor in first[0]]
-                    check.poison(first[0])
-                    check.poison(tensors_in(prepared.workspaces))
-                    again = self._correct(work, slot, call())
-                if implementation.deterministic and not all(map(torch.equal, kept, again[0])):
-                    raise Refused(
-                        "broken",
-                        "not_repeatable",
-                        "the second call gave other bits than the first, though it promises equal ones",
-                    )
-        return {
-            "error": worst.error,
-            "error_worst_tile": worst.worst_tile,
-            "error_bound": worst.bound,
-            "check_s": time.perf_counter() - begin,
-        }
+            return check_results(work, name, self._synchronize)
 
     def sample(
         self,
@@ -226,27 +196,15 @@ class Bench:
         return {"crossed": found, "measure_s": time.perf_counter() - begin}
 
     def compare_timers(self, work: Work, name: str, repeats: int) -> dict[str, Any]:
-        """Readings of several benchmark functions, and what a trace says of the kernels in each cache state."""
+        """As `timers.compare`, once the board is steady under this load."""
         from gemmgate.suite.measure import timers  # Here, for what it calls takes long to import.
 
         if self.device.type != "cuda":
             raise Refused("unsupported", "one_timer", "a CPU has one timer: there is nothing to compare it with")
-        ring, prepared, at = work.ring_of("cold"), work.ready[name], partial(self.at, name)
+        at = partial(self.at, name)
         with precision_flags(work.case.precision), own_settings():
-            timed = make_timed(name, prepared, ring, "hot", self.clocks, at)
-            self._settle(timed)
-            found = timers.peers(name, prepared, ring, self.clocks)
-            read = timers.readings(found, repeats, at)
-            at("trace")
-            kernels = timers.kernel_times(name, prepared, ring, self.clocks)
-        return {"readings": read, "kernels": kernels}
-
-    def _correct(self, work: Work, slot: int, output: Any) -> tuple[list[torch.Tensor], Errors]:
-        self._synchronize()
-        errors = work.verify(slot, output)
-        if errors.reason:
-            raise Refused("broken", errors.reason, errors.detail)
-        return tensors_in(output), errors
+            self._settle(make_timed(name, work.ready[name], work.ring_of("hot"), "hot", self.clocks, at))
+            return timers.compare(name, work.ready[name], work.ring_of("cold"), self.clocks, repeats, at)
 
     def _show(
         self,
@@ -263,6 +221,7 @@ class Bench:
             if outcome.get("samples_s")
         }
         work.medians_s[cache] = medians_s
+        work.clocks_hz[cache] = {name: measured[name].get("sm_clock_hz") for name in medians_s}
         by_name = {one.name: one for one in timed}
         for name, proof in states.show(work, cache, by_name, medians_s, self.clocks, self.at, out_of_time).items():
             measured[name].update(cache_proof=proof.verdict, cache_evidence=proof.evidence)

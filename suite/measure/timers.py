@@ -64,6 +64,15 @@ def peers(name: str, prepared: Prepared, ring: Ring, clocks: dict[str, Clock]) -
     ]
 
 
+def compare(
+    name: str, prepared: Prepared, ring: Ring, clocks: dict[str, Clock], repeats: int, at: Callable[[str], None]
+) -> dict[str, Any]:
+    """`readings` of every peer, and `kernels`: the kernels' own time by cache state."""
+    read = readings(peers(name, prepared, ring, clocks), repeats, at)
+    at("trace")
+    return {"readings": read, "kernels": kernel_times(name, prepared, ring, clocks)}
+
+
 def readings(
     found: Sequence[Peer],
     repeats: int,

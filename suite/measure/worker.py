@@ -214,6 +214,7 @@ class Worker:
             request.get("seconds"),
             request.get("most_s"),
             request.get("precision"),
+            energy=request.get("energy", False),
         )
         limits = Limits(**request["limits"])
         flop, bytes_moved = work.family.flop(work.case), work.family.bytes_moved(work.case)
