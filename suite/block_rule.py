@@ -4,6 +4,9 @@ Pure. Thresholds follow from a case's own noise, the standard deviation of its b
 unchanged code, as calibration measured it. Screening costs few blocks and may be wrong; the confirmation
 alone answers for false alarms: a trimmed one-sided test on blocks that screening has not seen, corrected
 by Holm for all that were flagged, and a size below which a change is not of interest.
+
+Where the clock was read, a change has to be there in time and in cycles of it: each is judged by itself, and
+what says less counts. Whoever rejects only if both tests do keeps the error of either.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import stdtr
 
-from gemmgate.suite.statistics import Samples, holm, yuen
+from gemmgate.suite.statistics import Floats, Samples, holm, yuen
 
 Standing = Literal["gated", "extended", "reported"]
 
@@ -55,14 +58,26 @@ def rule_for(block_sd: float) -> Rule:
     return Rule(standing, *blocks, math.log1p(screen_at), math.log1p(confirm_at))
 
 
-def is_flagged(log_ratios: Samples, rule: Rule) -> bool:
-    """Whether the screen's blocks ask for a confirmation."""
-    return float(np.median(np.asarray(log_ratios, dtype=np.float64))) > rule.screen_at
+def is_flagged(log_ratios: Samples, rule: Rule, cycles: Samples | None = None) -> bool:
+    """Whether the screen's blocks ask for a confirmation. `cycles` are the same blocks in cycles of the clock."""
+    return all(float(np.median(x)) > rule.screen_at for x in _both(log_ratios, cycles))
 
 
-def p_slower(log_ratios: Samples) -> tuple[float, float]:
-    """Trimmed mean of fresh blocks, and the chance of one so large if the code were unchanged."""
-    mean, error, freedom = yuen(np.asarray(log_ratios, dtype=np.float64), CONFIRM_TRIM)
+def p_slower(log_ratios: Samples, cycles: Samples | None = None) -> tuple[float, float]:
+    """Trimmed mean of fresh blocks, and the chance of one so large if the code were unchanged.
+
+    With `cycles`, the smaller mean and the larger chance.
+    """
+    means, chances = zip(*map(_p_slower, _both(log_ratios, cycles)), strict=True)
+    return min(means), max(chances)
+
+
+def _both(log_ratios: Samples, cycles: Samples | None) -> list[Floats]:
+    return [np.asarray(x, dtype=np.float64) for x in (log_ratios, cycles) if x is not None]
+
+
+def _p_slower(x: Floats) -> tuple[float, float]:
+    mean, error, freedom = yuen(x, CONFIRM_TRIM)
     if freedom < 1:
         return float(mean), 1.0
     # Blocks without any spread do not happen to real clocks; the sign decides then.
@@ -70,10 +85,15 @@ def p_slower(log_ratios: Samples) -> tuple[float, float]:
     return float(mean), float(stdtr(freedom, -t))
 
 
-def confirmed(fresh: Mapping[str, Samples], rules: Mapping[str, Rule], alpha: float = ALPHA) -> set[str]:
-    """Of the flagged cases, by name, those that are slower."""
+def confirmed(
+    fresh: Mapping[str, Samples],
+    rules: Mapping[str, Rule],
+    alpha: float = ALPHA,
+    cycles: Mapping[str, Samples | None] | None = None,
+) -> set[str]:
+    """Of the flagged cases, by name, those that are slower; `cycles` holds the same blocks in cycles, where known."""
     names = list(fresh)
-    found = [p_slower(fresh[name]) for name in names]
+    found = [p_slower(fresh[name], (cycles or {}).get(name)) for name in names]
     certain = holm([p for _, p in found], alpha)
     return {
         name

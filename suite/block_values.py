@@ -1,7 +1,8 @@
 """What a block says: two sides' rows of one case, as the log-ratio that inference counts as one observation.
 
 Pure. A block's rows come in pairs that share a `visit`; their `phase` says which block, which side and,
-where a slow-down was put in on purpose, how large it is: `block 7 baseline`, `block 7 candidate +1%`.
+where a slow-down was put in on purpose, how large it is: `block 7 baseline`, `block 7 candidate +1%`,
+`block 7 candidate edited` where the candidate's code has a known edit.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ import math
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from gemmgate.suite.records import Row
 
 BASELINE, CANDIDATE = "baseline", "candidate"
+Measure = Literal["time", "cycles"]
 SPOILED = ("throttled", "shared")
 """Marks of a block that says nothing about the code: it is measured again, and never averaged."""
-_PHASE = re.compile(r"block (\d+) (baseline|candidate)(?: \+([\d.]+)%)?")
+_EDITED = " edited"
+_PHASE = re.compile(rf"block (\d+) (baseline|candidate)(?: \+([\d.]+)%)?(?:{_EDITED})?")
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,8 @@ class BlockValue:
 
     `cycles_log_ratio` is the same in cycles of the SM clock. `within` is a contrast of the four visits
     that has the variance which visits in the same two processes give to `log_ratio`, whatever the code
-    and the processes; a linear drift cancels in it. `level` is the slow-down that was put in.
+    and the processes; a linear drift cancels in it. `level` is the slow-down that was put in, and `edited`
+    says that the candidate's code has a known edit; of those there is no contrast.
     """
 
     path: str
@@ -38,6 +43,17 @@ class BlockValue:
     within: float | None
     baseline: Row
     candidate: Row
+    edited: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the candidate's code is what its checkout says."""
+        return not (self.level or self.edited)
+
+    @property
+    def in_cycles(self) -> float:
+        """`cycles_log_ratio`, NaN where no clock was read."""
+        return math.nan if self.cycles_log_ratio is None else self.cycles_log_ratio
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -48,9 +64,9 @@ class BlockValue:
         return any(mark in SPOILED for mark in self.marks)
 
 
-def phase_of(block: int, side: str, level: float = 0.0) -> str:
+def phase_of(block: int, side: str, level: float = 0.0, *, edited: bool = False) -> str:
     """The `phase` of a row of a block."""
-    return f"block {block} {side}" + (f" +{100 * level:g}%" if level else "")
+    return f"block {block} {side}" + (f" +{100 * level:g}%" if level else "") + (_EDITED if edited else "")
 
 
 def read_phase(phase: str) -> tuple[int, str, float] | None:
@@ -67,7 +83,7 @@ def values(rows: Iterable[Row]) -> list[BlockValue]:
         if read is not None and row.status == "ok":
             pairs[row.visit][read[1]] = row
     made = [value_of(pair[BASELINE], pair[CANDIDATE]) for pair in pairs.values() if len(pair) == 2]
-    return list({(value.path, value.block, value.level): value for value in made}.values())
+    return list({(value.path, value.block, value.level, value.edited): value for value in made}.values())
 
 
 def value_of(baseline: Row, candidate: Row) -> BlockValue:
@@ -76,6 +92,7 @@ def value_of(baseline: Row, candidate: Row) -> BlockValue:
     if read is None or not (baseline.median_s and candidate.median_s):
         raise ValueError(f"Rows {baseline.path} '{baseline.phase}' and '{candidate.phase}' are no block.")
     log_ratio = math.log(candidate.median_s / baseline.median_s)
+    edited = candidate.phase.endswith(_EDITED)
     clocks = baseline.sm_clock_hz, candidate.sm_clock_hz
     return BlockValue(
         path=candidate.path,
@@ -83,10 +100,34 @@ def value_of(baseline: Row, candidate: Row) -> BlockValue:
         level=read[2],
         log_ratio=log_ratio,
         cycles_log_ratio=log_ratio + math.log(clocks[1] / clocks[0]) if clocks[0] and clocks[1] else None,
-        within=_within(baseline, candidate, mirrored=is_mirrored(read[0])),
+        within=None if read[2] or edited else _within(baseline, candidate, mirrored=is_mirrored(read[0])),
         baseline=baseline,
         candidate=candidate,
+        edited=edited,
     )
+
+
+def judged(found: Sequence[BlockValue]) -> tuple[list[float], list[float] | None]:
+    """What the rule looks at: log-ratios, and those in cycles where both have to agree. Spoiled blocks do not count."""
+    columns = log_ratios(found, judged_by(found))
+    return columns[0], columns[1] if len(columns) > 1 else None
+
+
+def judged_by(found: Sequence[BlockValue]) -> tuple[Measure, ...]:
+    """Time and cycles where the clock was read; at the power limit cycles alone, for there a board chooses its clock
+    from one moment to the next; time alone where there is no clock.
+    """
+    kept = [value for value in found if not value.spoiled]
+    if any(value.cycles_log_ratio is None for value in kept):
+        return ("time",)
+    limited = sum("power_limited" in value.marks for value in kept)
+    return ("cycles",) if 2 * limited > len(kept) else ("time", "cycles")
+
+
+def log_ratios(found: Iterable[BlockValue], measures: Iterable[Measure]) -> list[list[float]]:
+    """Those of the blocks that are not spoiled, by measure; NaN where there was no clock."""
+    kept = [value for value in found if not value.spoiled]
+    return [[value.log_ratio if measure == "time" else value.in_cycles for value in kept] for measure in measures]
 
 
 def is_mirrored(block: int) -> bool:

@@ -9,24 +9,28 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import stdtr
 
-from gemmgate.suite.block_rule import QUIET_SD, Rule, rule_for
-from gemmgate.suite.block_values import BlockValue, values
+from gemmgate.suite.block_rule import Rule, rule_for
+from gemmgate.suite.block_values import BlockValue, judged_by, values
+from gemmgate.suite.calibration_power import (
+    FEWEST_BLOCKS,
+    EditFound,
+    Found,
+    columns_of,
+    found_by_level,
+    found_edits,
+    largest_sd,
+)
 from gemmgate.suite.records import Limits, Run
-from gemmgate.suite.resampling import GATE_CASES, SHIFTS, false_alarms, flagged_share, hits, smallest_found
-from gemmgate.suite.statistics import Interval, holm, share_interval, summarise
+from gemmgate.suite.resampling import GATE_CASES, false_alarms, flagged_share, smallest_found
+from gemmgate.suite.statistics import Floats, Interval, holm, summarise
 
-Floats = NDArray[np.float64]
-
-FEWEST_BLOCKS = 6
-"""Below this, no statement about what could be detected."""
 BIAS_ALPHA = 0.05
 _SEED = 20250331
 
@@ -35,9 +39,10 @@ _SEED = 20250331
 class CaseNoise:
     """One implementation of one case with unchanged code. Shares are of the variance of the block log-ratio.
 
-    `cycles_sd` is the block standard deviation in cycles of the SM clock. `mde` is the smallest slow-down
-    found with a chance of `POWER`, as a share of the time; None below `FEWEST_BLOCKS`. `differs` says
-    that its mean is not zero, though the code is the same. `spoiled` blocks count for nothing.
+    `cycles_sd` is the block standard deviation in cycles of the SM clock, `judged_sd` the larger one of those that
+    the rule looks at. `mde` is the smallest slow-down found with a chance of `POWER`, as a share of the time;
+    None below `FEWEST_BLOCKS`. `differs` says that its mean is not zero, though the code is the same.
+    `spoiled` blocks count for nothing.
     """
 
     path: str
@@ -46,6 +51,7 @@ class CaseNoise:
     spoiled: int
     block_sd: float
     cycles_sd: float | None
+    judged_sd: float
     within_share: float | None
     mean_log_ratio: float
     p_differs: float
@@ -64,18 +70,6 @@ class CaseNoise:
 
 
 @dataclass(frozen=True)
-class Found:
-    """How often a slow-down was found. `realised` is what the injected work came to, over all cases."""
-
-    level: float
-    realised: float
-    gated: Interval
-    quiet: Interval | None
-    cases: int
-    quiet_cases: int
-
-
-@dataclass(frozen=True)
 class Calibration:
     """What a machine's blocks say. `family_wise` is the share of gates over `GATE_CASES` cases with a false alarm."""
 
@@ -86,6 +80,7 @@ class Calibration:
     family_wise: Interval | None
     family_wise_blocks: int
     found: tuple[Found, ...]
+    edits: tuple[EditFound, ...] = ()
 
     @property
     def limits(self) -> Limits:
@@ -97,16 +92,18 @@ def calibration(run: Run) -> Calibration:
     by_path: dict[str, list[BlockValue]] = defaultdict(list)
     for value in values(run.rows):
         by_path[value.path].append(value)
-    plain = {path: [value for value in found if value.level == 0.0] for path, found in by_path.items()}
+    plain = {path: [value for value in found if value.is_plain] for path, found in by_path.items()}
     plain = {path: found for path, found in plain.items() if sum(not value.spoiled for value in found) >= 2}
-    kept = {path: _log_ratios(found) for path, found in plain.items()}
+    kept = {path: np.array([value.log_ratio for value in found if not value.spoiled]) for path, found in plain.items()}
+    measures = {path: judged_by(by_path[path]) for path in plain}
+    series = {path: columns_of(found, measures[path]) for path, found in plain.items()}
     bias = _pooled_bias(list(kept.values()))
-    known = {path: x for path, x in kept.items() if len(x) >= FEWEST_BLOCKS}
-    modes = {path for path, x in kept.items() if "two_modes" in summarise(np.exp(x)).marks}
-    rules = {path: _rule(x, two_modes=path in modes) for path, x in kept.items()}
+    known = {path: x for path, x in series.items() if len(x) >= FEWEST_BLOCKS}
+    modes = {path for path, x in series.items() if "two_modes" in summarise(np.exp(x[:, 0])).marks}
+    rules = {path: _rule(x, two_modes=path in modes) for path, x in series.items()}
     source = np.random.default_rng(_SEED)
     flagged = {path: flagged_share(x, rules[path], bias, source) for path, x in known.items()}
-    gated = [path for path in known if rules[path].standing != "reported"]
+    gated = {path: measures[path] for path in known if rules[path].standing != "reported"}
     beside = round((GATE_CASES - 1) * statistics.fmean(flagged[path] for path in gated)) if gated else 0
     p = [_p_of_mean(x) for x in kept.values()]
     differs = holm(p, BIAS_ALPHA)
@@ -114,6 +111,7 @@ def calibration(run: Run) -> Calibration:
         _case(
             found,
             kept[path],
+            series[path],
             rules[path],
             path in modes,
             p_differs,
@@ -129,7 +127,8 @@ def calibration(run: Run) -> Calibration:
         bias,
         false_alarms([known[path] for path in gated], [rules[path] for path in gated], bias, source),
         min((len(known[path]) for path in gated), default=0),
-        _found(by_path, rules, gated, kept, beside, source),
+        found_by_level(by_path, rules, gated, series, beside, bias, source),
+        found_edits(by_path, rules, gated, beside, source),
     )
 
 
@@ -168,13 +167,10 @@ def calibration_json(made: Calibration) -> dict[str, Any]:
     }
 
 
-def _log_ratios(found: Sequence[BlockValue]) -> Floats:
-    return np.array([value.log_ratio for value in found if not value.spoiled])
-
-
 def _case(
     found: Sequence[BlockValue],
     x: Floats,
+    series: Floats,
     rule: Rule,
     two_modes: bool,
     p_differs: float,
@@ -194,6 +190,7 @@ def _case(
         spoiled=len(found) - len(kept),
         block_sd=math.sqrt(variance),
         cycles_sd=statistics.stdev(cycles) if len(cycles) == len(kept) else None,
+        judged_sd=largest_sd(series),
         within_share=min(statistics.fmean(w * w for w in within) / variance, 1.0) if within and variance else None,
         mean_log_ratio=float(x.mean()),
         p_differs=p_differs,
@@ -210,7 +207,7 @@ def _case(
 
 def _rule(x: Floats, *, two_modes: bool) -> Rule:
     """Of two modes a trimmed mean may see only one: what launches that way is reported, however narrow."""
-    rule = rule_for(float(x.std(ddof=1)))
+    rule = rule_for(largest_sd(x))
     return replace(rule, standing="reported") if two_modes else rule
 
 
@@ -224,42 +221,3 @@ def _pooled_bias(series: Sequence[Floats]) -> float:
     """Root mean square of the means, without what their own sampling errors put in."""
     squares = [float(x.mean()) ** 2 - float(x.var(ddof=1)) / len(x) for x in series]
     return math.sqrt(max(statistics.fmean(squares), 0.0)) if squares else 0.0
-
-
-def _found(
-    by_path: Mapping[str, Sequence[BlockValue]],
-    rules: Mapping[str, Rule],
-    gated: Sequence[str],
-    kept: Mapping[str, Floats],
-    beside: int,
-    source: np.random.Generator,
-) -> tuple[Found, ...]:
-    """By level, how often resampled blocks of the slowed code are found, with as many flagged beside it as usual."""
-    levels = sorted({value.level for found in by_path.values() for value in found if value.level})
-    made = []
-    for level in levels:
-        counts: dict[str, int] = {}
-        realised = []
-        for path in gated:
-            if rules[path].standing != "gated":
-                continue
-            slowed = [value for value in by_path[path] if value.level == level and not value.spoiled]
-            if len(slowed) < FEWEST_BLOCKS:
-                continue
-            plain = {value.block: value.log_ratio for value in by_path[path] if value.level == 0.0}
-            realised += [value.log_ratio - plain[value.block] for value in slowed if value.block in plain]
-            counts[path] = hits(_log_ratios(slowed), rules[path], beside, source)
-        if not counts:
-            continue
-        quiet = [path for path in counts if float(kept[path].std(ddof=1)) <= QUIET_SD]
-        made.append(
-            Found(
-                level,
-                math.expm1(statistics.median(realised)) if realised else math.nan,
-                share_interval(sum(counts.values()), SHIFTS * len(counts)),
-                share_interval(sum(counts[path] for path in quiet), SHIFTS * len(quiet)) if quiet else None,
-                len(counts),
-                len(quiet),
-            )
-        )
-    return tuple(made)

@@ -7,15 +7,14 @@ was at, a fresh one takes over, the others of that case are measured again, the 
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from gemmgate.suite.case_rows import CaseState, Crossed, case_rows
 from gemmgate.suite.catalog import Choice
 from gemmgate.suite.errors import CannotMeasureError
-from gemmgate.suite.outcomes import row_of
-from gemmgate.suite.records import CROSS_CHECK, RETRIED, Limits, Row
+from gemmgate.suite.records import Limits, Row
 from gemmgate.suite.workers import Worker, WorkerLost
 
 PREPARE_DEADLINE_S = 300.0
@@ -41,7 +40,7 @@ class Plan:
     `seconds` is for the whole loop and is filled; None takes default samples. With `precision` samples
     stop once every ratio is known within that share, and `seconds` is the most to take. `data` are
     distributions of the inputs, one after the other. With `cross_check`, the first cache state is timed by
-    the other timers too.
+    the other timers too; with `energy`, joules of a call are measured.
     """
 
     choices: Sequence[Choice]
@@ -51,6 +50,7 @@ class Plan:
     seconds: float | None = None
     cross_check: bool = False
     precision: float | None = None
+    energy: bool = False
 
 
 @dataclass
@@ -65,22 +65,6 @@ class Spent:
     def to_json(self) -> dict[str, float]:
         known = self.compiling + self.checking + self.measuring
         return {**asdict(self), "waiting": max(self.total - known, 0.0)}
-
-
-@dataclass
-class _CaseState:
-    """One case under way: what each implementation came to so far, and which are ready in the present worker."""
-
-    choice: Choice
-    data: str
-    ready: list[str] = field(default_factory=list)
-    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    failed: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def fail(self, name: str, outcome: Mapping[str, Any]) -> None:
-        if name in self.ready:
-            self.ready.remove(name)
-        self.failed[name] = {key: outcome.get(key, "") for key in ("status", "reason", "detail")}
 
 
 class Loop:
@@ -137,7 +121,7 @@ class Loop:
 
     def _measure(self, choice: Choice, data: str, share_s: float | None) -> None:
         begin = time.monotonic()
-        state = _CaseState(choice, data)
+        state = CaseState(choice, data)
         self._make_ready(state, choice.implementations, check=True)
         fixed_s = time.monotonic() - begin
         for index, cache in enumerate(self._plan.caches):
@@ -158,7 +142,7 @@ class Loop:
         except WorkerLost:
             self._replace()
 
-    def _make_ready(self, state: _CaseState, names: Sequence[str], *, check: bool) -> None:
+    def _make_ready(self, state: CaseState, names: Sequence[str], *, check: bool) -> None:
         """Prepares and checks each in the present worker. Whoever loses it has failed, and the others start again."""
         waiting = list(names)
         while waiting:
@@ -177,7 +161,7 @@ class Loop:
                 waiting = state.ready + waiting
                 state.ready = []
 
-    def _prepare(self, state: _CaseState, name: str, *, check: bool) -> dict[str, Any]:
+    def _prepare(self, state: CaseState, name: str, *, check: bool) -> dict[str, Any]:
         self._progress.step(name, "prepare")
         prepared = self._ask(
             "prepare",
@@ -199,7 +183,7 @@ class Loop:
             self.spent.checking += checked["check_s"]
         return {**prepared, "ok": False, **checked}
 
-    def _sample(self, state: _CaseState, cache: str, seconds: float | None) -> dict[str, Any] | None:
+    def _sample(self, state: CaseState, cache: str, seconds: float | None) -> dict[str, Any] | None:
         """The worker's reply for all that are ready, with those removed that cost a worker; None where time ran out.
 
         Time that a culprit took is not held against the others.
@@ -241,12 +225,11 @@ class Loop:
             seconds=seconds,
             most_s=most_s,
             precision=self._plan.precision,
+            energy=self._plan.energy,
             limits=asdict(self._limits),
         )
 
-    def _cross_check(
-        self, state: _CaseState, cache: str, reply: Mapping[str, Any]
-    ) -> dict[str, dict[str, dict[str, Any]]]:
+    def _cross_check(self, state: CaseState, cache: str, reply: Mapping[str, Any]) -> Crossed:
         """Facts of rows by other timers, by name and timer. Who launches other kernels in a graph loses its time."""
         measured: dict[str, dict[str, Any]] = reply["measured"]
         names = [name for name in state.ready if measured.get(name, {}).get("samples_s")]
@@ -272,11 +255,11 @@ class Loop:
                 measured[name].update(status="invalid", reason="other_kernels", detail=found["kernels_differ"])
         return {name: found["rows"] for name, found in answer["crossed"].items()}
 
-    def _find_culprits(self, state: _CaseState, names: Sequence[str], cache: str) -> list[str]:
+    def _find_culprits(self, state: CaseState, names: Sequence[str], cache: str) -> list[str]:
         """Those that lose a worker also when sampled alone."""
         culprits = []
         for name in names:
-            alone = _CaseState(state.choice, state.data)
+            alone = CaseState(state.choice, state.data)
             self._make_ready(alone, [name], check=False)
             if not alone.ready:
                 culprits.append(name)
@@ -301,62 +284,9 @@ class Loop:
                 "The fresh worker found another board than the run began on. Its rows are kept: go on with --resume."
             )
 
-    def _emit(
-        self,
-        state: _CaseState,
-        cache: str,
-        reply: Mapping[str, Any],
-        crossed: Mapping[str, Mapping[str, Mapping[str, Any]]],
-    ) -> None:
-        """One row for each implementation, those that failed earlier included, and one for each other timer."""
-        measured: Mapping[str, Mapping[str, Any]] = reply["measured"]
-        outcomes = {name: measured.get(name) or state.failed[name] for name in state.choice.implementations}
-        ok = [name for name, outcome in outcomes.items() if outcome.get("samples_s") and not outcome.get("status")]
-        yardstick = next((name for name in state.choice.family.yardsticks if name in ok), "")
-        shared = {
-            "cache": cache,
-            "data": state.data,
-            "seed": self._plan.seed,
-            "flags": self._worker.flags[state.choice.case.precision],
-            "visit": uuid.uuid4().hex[:12],
-            "roof_s": reply.get("roof_s"),
-        }
+    def _emit(self, state: CaseState, cache: str, reply: Mapping[str, Any], crossed: Crossed) -> None:
         usual = "graph" if self._worker.target.is_gpu else "perf_counter"
-        for name, outcome in outcomes.items():
-            facts = {**state.facts.get(name, {}), **outcome}
-            self._put(
-                row_of(state.choice.family, state.choice.case, name, facts, timer=usual, yardstick=yardstick, **shared)
-            )
-            # A trace is taken of one implementation after the other: it gives no ratio.
-            for timer, found in crossed.get(name, {}).items():
-                quoted = {"yardstick": yardstick} if timer == "events" else {"visit": ""}
-                common = {**shared, "timer": timer, "phase": CROSS_CHECK, **quoted}
-                self._put(row_of(state.choice.family, state.choice.case, name, found, **common))
-
-    def _put(self, row: Row) -> None:
-        self._sink(row)
-        self._progress.row(row)
-
-
-def missing(
-    choices: Sequence[Choice], caches: Sequence[str], rows: Sequence[Row], data: Sequence[str] = ("normal",)
-) -> list[Choice]:
-    """Cases of which a selected implementation has no finished row in one of the cache states or distributions.
-
-    Such a case is measured again whole, since only what was interleaved can be compared.
-    """
-    finished = {
-        (row.family, row.case, row.implementation, row.cache, row.data)
-        for row in rows
-        if row.status not in RETRIED and not row.phase
-    }
-    return [
-        choice
-        for choice in choices
-        if any(
-            (choice.family.name, choice.case.name, name, cache, word) not in finished
-            for name in choice.implementations
-            for cache in caches
-            for word in data
-        )
-    ]
+        flags = self._worker.flags[state.choice.case.precision]
+        for row in case_rows(state, reply, crossed, cache=cache, timer=usual, seed=self._plan.seed, flags=flags):
+            self._sink(row)
+            self._progress.row(row)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from gemmgate.suite.cases import Case, Family
-from gemmgate.suite.records import MIN_SAMPLES, Row, Status
+from gemmgate.suite.records import MIN_SAMPLES, TIMERS, Row, Status
 from gemmgate.suite.statistics import summarise
 
 _AS_SAID = (
@@ -30,6 +31,7 @@ _AS_SAID = (
     "joules",
     "calls_per_sample",
     "timer",
+    "cache",
     "cache_proof",
     "cache_evidence",
     "workspace_bytes",
@@ -86,6 +88,11 @@ def block_row(family: Family, case: Case, name: str, facts: Mapping[str, Any], *
         samples_s=samples,
         marks=tuple(sorted(set(facts.get("marks", ())))),
     )
+
+
+def timer_row(family: Family, case: Case, name: str, facts: Mapping[str, Any], **common: Any) -> Row:
+    """The row of one benchmark function on one kernel: its readings are the samples, few as they are."""
+    return replace(block_row(family, case, name, facts, **common), phase=TIMERS, measure_s=facts.get("measure_s"))
 
 
 def _columns(

@@ -4,8 +4,10 @@
     ...
     <!-- /table:h200 -->
 
-The first word says what to write, `table` or `claims`; the word behind the colon names the machine that it is about.
-Without `run` a block says that nothing was measured yet.
+The first word says what to write: `table` or `claims` from a run, `calibration` (with `parts=noise,power`) from a
+calibration, `timers` (with `picture=<file>.svg`, which is written beside the page) from a comparison of timers. The
+word behind the colon names the block, or the machine that it is about. Without `run` a block says that nothing was
+measured yet.
 """
 
 from __future__ import annotations
@@ -15,17 +17,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gemmgate.suite.calibration import calibration
 from gemmgate.suite.errors import unknown
 from gemmgate.suite.records import Run
-from gemmgate.suite.report import claims_table, markdown_summary
+from gemmgate.suite.report import claims_table, markdown_summary, show_calibration, show_timers, timers_picture
 
 _BLOCK = re.compile(
     r"<!-- (?P<kind>\w+):(?P<name>[\w-]+)(?P<options>( \w+=\S+)*) -->\n(?P<text>.*?)<!-- /(?P=kind):(?P=name) -->",
     re.DOTALL,
 )
-_OPTIONS = ("run", "impl", "cache", "tag")
-_KINDS = ("table", "claims")
+_OPTIONS = ("run", "impl", "cache", "tag", "parts", "picture")
+_KINDS = ("table", "claims", "calibration", "timers")
 Load = Callable[[str], Run]
+Others = Mapping[str, Load]
+"""Who loads what a kind of block is written from, for kinds that are not written from a run of cases."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,13 @@ def blocks(page: str) -> list[Block]:
     return [_block(found) for found in _BLOCK.finditer(page)]
 
 
-def rewritten(page: str, load: Load, runs: Mapping[str, str]) -> str:
+def pictures(page: str, load: Load, others: Others | None = None) -> dict[str, str]:
+    """The pictures of a page's blocks as SVG, by the name of their file."""
+    named = [block for block in blocks(page) if block.options.get("picture") and block.run]
+    return {block.options["picture"]: timers_picture(_load(block, load, others)) for block in named}
+
+
+def rewritten(page: str, load: Load, runs: Mapping[str, str], others: Others | None = None) -> str:
     """A page's text with every block written anew; `runs` names new runs for blocks by their name."""
 
     def fresh(found: re.Match[str]) -> str:
@@ -61,23 +72,37 @@ def rewritten(page: str, load: Load, runs: Mapping[str, str]) -> str:
         if block.name in runs:
             block = replace(block, options={"run": runs[block.name], **_without_run(block.options)})
         said = "".join(f" {name}={value}" for name, value in block.options.items())
-        return f"<!-- {block.kind}:{block.name}{said} -->\n{rendered(block, load)}<!-- /{block.kind}:{block.name} -->"
+        place = f"{block.kind}:{block.name}"
+        return f"<!-- {place}{said} -->\n{rendered(block, load, others)}<!-- /{place} -->"
 
     return _BLOCK.sub(fresh, page)
 
 
-def rendered(block: Block, load: Load) -> str:
+def rendered(block: Block, load: Load, others: Others | None = None) -> str:
     """What belongs between the markers of a block."""
-    run = load(block.run) if block.run else None
+    run = _load(block, load, others) if block.run else None
     cache = block.options.get("cache", "cold")
     if block.kind == "claims":
         return f"\n{claims_table(run, cache)}\n"
     if run is None:
         return "\nNot measured yet.\n\n"
-    tags = set(filter(None, block.options.get("tag", "").split(",")))
-    shown = replace(run, rows=tuple(row for row in run.rows if not tags or tags & set(row.tags)))
-    names = tuple(filter(None, block.options.get("impl", "").split(",")))
-    return f"\n{markdown_summary(shown, names, cache)}\n"
+    if block.kind == "calibration":
+        return f"\n{show_calibration(calibration(run), 'markdown', parts=_words(block, 'parts'))}\n"
+    if block.kind == "timers":
+        picture = block.options.get("picture")
+        shown = f"![The table as a picture]({picture})\n\n" if picture else ""
+        return f"\n{shown}{show_timers(run, 'markdown')}\n"
+    tags = set(_words(block, "tag"))
+    shown_run = replace(run, rows=tuple(row for row in run.rows if not tags or tags & set(row.tags)))
+    return f"\n{markdown_summary(shown_run, _words(block, 'impl'), cache)}\n"
+
+
+def _load(block: Block, load: Load, others: Others | None) -> Run:
+    return (others or {}).get(block.kind, load)(block.run)
+
+
+def _words(block: Block, option: str) -> tuple[str, ...]:
+    return tuple(filter(None, block.options.get(option, "").split(",")))
 
 
 def _without_run(options: Mapping[str, str]) -> dict[str, str]:

@@ -1,9 +1,9 @@
-"""Two workers, one a side, on one device: started early, asked in turn or both at once, ended together."""
+"""Workers of one block, one a side, on one device: started early, asked in turn or all at once, ended together."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from gemmgate.suite.block_values import BASELINE, CANDIDATE
 from gemmgate.suite.workers import Worker, WorkerLost
 
 SIDES = (BASELINE, CANDIDATE)
+EDITED = "edited"
+"""A third side, of a checkout with one known edit: its visits are those of a candidate."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,17 @@ class Fault(Exception):
 
 
 class Pair:
-    """A fresh worker of each side. Whatever a worker answers but `ok` is a `Fault` that names the side."""
+    """A fresh worker of each side. Whatever a worker answers but `ok` is a `Fault` that names the side.
+
+    They start in `order`, which has the edited side where it takes part.
+    """
 
     def __init__(self, start: Callable[[str], Worker], order: Sequence[str]) -> None:
         self.workers: dict[str, Worker] = {}
+        self.is_met = False
+        self.mounted: set[str] = set()
+        """What its workers hold ready, by path."""
+        self._is_greeted = False
         try:
             for side in order:
                 self.workers[side] = start(side)
@@ -58,17 +67,38 @@ class Pair:
             self.end()
             raise
 
-    def meet(self) -> None:
-        """Lets both take the device. Raises what `Worker.meet` raises, with both ended."""
-        pids = [worker.pid for worker in self.workers.values()]
+    @property
+    def pids(self) -> list[int]:
+        return [worker.pid for worker in self.workers.values()]
+
+    def greet(self, beside: Iterable[int] = ()) -> None:
+        """Lets all take the device, and does not wait; `beside` are processes besides themselves that are no strangers.
+
+        Only the first call counts. Raises what `Worker.greet` raises, with all ended.
+        """
+        if self._is_greeted:
+            return
+        pids = list(dict.fromkeys([*self.pids, *beside]))
+        self._is_greeted = True
         try:
             for worker in self.workers.values():
                 worker.greet(beside=pids)
+        except BaseException:
+            self.end()
+            raise
+
+    def meet(self) -> None:
+        """Waits until all have taken the device. Raises what `Worker.meet` raises, with all ended."""
+        if self.is_met:
+            return
+        self.greet()
+        try:
             for worker in self.workers.values():
                 worker.meet()
         except BaseException:
             self.end()
             raise
+        self.is_met = True
 
     def ask(self, side: str, op: str, deadline_s: float, **fields: Any) -> dict[str, Any]:
         """The reply of one side."""
@@ -76,13 +106,20 @@ class Pair:
         return self._collect(side)
 
     def ask_both(self, op: str, deadline_s: float, **fields: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """The replies by side, to requests with `fields` by side. Both work at the same time."""
-        for side in self.workers:
+        """The replies by side, to requests with `fields` by side. All of them work at the same time."""
+        sides = [side for side in self.workers if side in fields]
+        for side in sides:
             self._post(side, op, deadline_s, fields[side])
-        return {side: self._collect(side) for side in self.workers}
+        return {side: self._collect(side) for side in sides}
+
+    def stop(self) -> None:
+        """Sends all the signal to end; `end` waits until they have."""
+        for worker in self.workers.values():
+            worker.stop()
 
     def end(self) -> None:
-        """Kills both."""
+        """Kills all."""
+        self.stop()
         for worker in self.workers.values():
             worker.kill()
 

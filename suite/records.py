@@ -27,6 +27,8 @@ RETRIED: tuple[Status, ...] = ("error", "out_of_memory", "timeout")
 
 CROSS_CHECK = "cross_check"
 """`phase` of a time that another timer took, to check the one that counts."""
+TIMERS = "timers"
+"""`phase` of what a benchmark function read, in a comparison of such functions."""
 MAX_SAMPLES = 64
 """Samples kept in a row."""
 MIN_SAMPLES = 30

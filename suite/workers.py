@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -47,7 +48,7 @@ class Worker:
     one this process itself runs from. A `warm` start imports what it can, `modules` of (family,
     implementation) included, but leaves the device alone until `greet` and `meet`. Raises `UsageError`
     where the device does not exist and `CannotMeasureError` where the worker does not start or has
-    imported another side's kernels.
+    imported another side's kernels. `steps_s` are seconds by the step that the worker said it was at.
     """
 
     def __init__(
@@ -81,10 +82,12 @@ class Worker:
             },
             start_new_session=True,
         )
-        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._lines: queue.Queue[tuple[float, str | None]] = queue.Queue()
+        self.steps_s: defaultdict[str, float] = defaultdict(float)
         self._reader = threading.Thread(target=self._read, daemon=True, name="worker-reader")
         self._reader.start()
         self._next_id = 0
+        self._has_ended = False
         if warm:
             self._post_start("warm", modules=[list(module) for module in modules])
         else:
@@ -147,10 +150,11 @@ class Worker:
     def collect(self) -> dict[str, Any]:
         """The reply to the request posted last; replies to earlier ones are passed over."""
         op, deadline_s, end = self._posted
+        step, begun = op, end - deadline_s
         at: dict[str, str] = {}
         while True:
             try:
-                line = self._next_line(end)
+                came, line = self._next_line(end)
             except queue.Empty:
                 self.kill()
                 raise WorkerLost(
@@ -161,13 +165,15 @@ class Worker:
             message = json.loads(line)
             if message["id"] != self._next_id:
                 continue
+            self.steps_s[step] += came - begun
             if "at" not in message:
                 return {**message, "at": at}
             at = message["at"]
+            step, begun = at["step"], came
             end = time.monotonic() + deadline_s
 
-    def _next_line(self, end: float) -> str | None:
-        """A line, or None where the worker has ended, though a child of it may still hold the pipe open.
+    def _next_line(self, end: float) -> tuple[float, str | None]:
+        """When a line came, and the line, or None where the worker has ended, though a child may hold the pipe open.
 
         Raises `queue.Empty` at `end`.
         """
@@ -178,7 +184,7 @@ class Worker:
                 return self._lines.get(timeout=min(left_s, _LOOK_S))
             except queue.Empty:
                 if ended:  # and what it had written before has been read meanwhile
-                    return None
+                    return time.monotonic(), None
                 ended = self._process.poll() is not None
                 if left_s == 0.0 and not ended:
                     raise
@@ -190,11 +196,17 @@ class Worker:
                 self.ask("bye", 5.0)
         self.kill()
 
+    def stop(self) -> None:
+        """Sends the worker and all that it started the signal to end; `kill` waits until it has."""
+        if not self._has_ended:  # else the number may be that of other processes by now
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
     def kill(self) -> None:
         """Ends the worker and all that it started."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self.stop()
         self._process.wait()
+        self._has_ended = True
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with suppress(OSError):
@@ -205,8 +217,8 @@ class Worker:
         assert self._process.stdout is not None
         with suppress(ValueError, OSError):
             for line in self._process.stdout:
-                self._lines.put(line)
-        self._lines.put(None)
+                self._lines.put((time.monotonic(), line))
+        self._lines.put((time.monotonic(), None))
 
     def _post_start(self, op: str, **fields: Any) -> None:
         try:

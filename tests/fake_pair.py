@@ -12,6 +12,7 @@ import numpy as np
 from gemmgate.suite.block_values import BASELINE, CANDIDATE
 from gemmgate.suite.cases import Case, Family
 from gemmgate.suite.catalog import Item
+from gemmgate.suite.pairs import EDITED
 from gemmgate.suite.workers import WorkerLost
 
 
@@ -37,6 +38,7 @@ ITEMS = [Item(FAMILY, case, "mm") for case in FAMILY.cases]
 class World:
     """What the workers share: a log of what happened, a clock, and the faults to come.
 
+    `memory_share` is what an item takes of the device's memory, `edited` the edited side's true change.
     `launch_sd` scatters the log time from one worker to the next, `slower` is the candidate's true change.
     `faults` maps (side, operation, case) to what happens there, each once: an outcome, or `dies`.
     """
@@ -55,6 +57,9 @@ class World:
         self.started = 0
         self.alive = 0
         self.board = "b"
+        self.edited = 0.0
+        self.memory_share = 0.0
+        self.held: dict[int, int] = {}
 
     def start(self, side: str) -> FakeWorker:
         return FakeWorker(self, side)
@@ -77,6 +82,7 @@ class FakeWorker:
         self.target = SimpleNamespace(is_gpu=world.gpu)
         self.flags = {"acc32": {"f": "1"}}
         self.case = ""
+        self.steps_s: dict[str, float] = {}
         self.launch: dict[str, float] = {}
         self._dead = False
         self._reply: dict[str, Any] = {}
@@ -96,12 +102,16 @@ class FakeWorker:
             raise WorkerLost("error", "sigsegv", "the worker ended with signal SIGSEGV", {})
         return self._reply
 
+    def stop(self) -> None: ...
+
     def kill(self) -> None:
         self.world.alive -= not self._dead
         self._dead = True
 
     def _answer(self, op: str, fields: dict[str, Any]) -> dict[str, Any]:
         world = self.world
+        if "item" in fields:
+            self.case = fields["item"].rpartition("/")[2]
         if op == "prepare":
             self.case = fields["case"]["name"]
             self.launch[self.case] = math.exp(world.random.normal(0.0, world.launch_sd))
@@ -120,7 +130,19 @@ class FakeWorker:
 
     def _mount(self, fields: dict[str, Any]) -> dict[str, Any]:
         extras = {level: extra or [3, 1234.0] for level, extra in fields.get("extras", {}).items()}
-        return {"passes": fields.get("passes") or 2, "calls": 128, "timer": "graph", "kernels": 1, "extras": extras}
+        self.world.held[self.number] = self.world.held.get(self.number, 0) + 1
+        return {
+            "passes": fields.get("passes") or 2,
+            "calls": 128,
+            "timer": "graph",
+            "kernels": 1,
+            "extras": extras,
+            "free_share": 1.0 - self.world.memory_share * self.world.held[self.number],
+        }
+
+    def _drop(self, fields: dict[str, Any]) -> dict[str, Any]:
+        self.world.held[self.number] = 0
+        return {}
 
     def _settle(self, fields: dict[str, Any]) -> dict[str, Any]:
         return {"joules": 0.5, "marks": ["power_limited"] if self.case == "c" else [], "steady": True}
@@ -129,6 +151,7 @@ class FakeWorker:
         world = self.world
         world.visits += 1
         slower = (1 + world.slower) * (1 + fields["level"]) if self.side == CANDIDATE else 1.0
+        slower *= 1 + world.edited if self.side == EDITED else 1.0
         seconds = world.call_s * slower * self.launch[self.case]
         clock_hz = 1.98e9 if self.side == BASELINE else 1.96e9
         return {

@@ -198,3 +198,33 @@ def test_the_p_value_without_trimming_is_students(monkeypatch: pytest.MonkeyPatc
     assert p == pytest.approx(scipy.stats.ttest_1samp(x, 0.0, alternative="greater").pvalue)
     assert p_slower([0.01] * 30)[1] == 0.0
     assert p_slower([0.0] * 30)[1] == pytest.approx(0.5)
+
+
+def test_a_change_in_time_alone_is_the_clocks() -> None:
+    """Blocks 1 % slower in time and the same in cycles are neither flagged nor confirmed; in both they are."""
+    noise = 0.002 * np.array([1.0, -1.0] * 15)
+    slower, rule = noise + 0.01, rule_for(0.004)
+    assert is_flagged(slower, rule) and is_flagged(slower, rule, slower)
+    assert not is_flagged(slower, rule, noise) and not is_flagged(noise, rule, slower)
+    fresh, rules = {"a": slower, "b": slower, "c": slower}, dict.fromkeys("abc", rule)
+    assert confirmed(fresh, rules, cycles={"a": noise, "b": slower, "c": None}) == {"b", "c"}
+
+
+def test_of_time_and_cycles_what_says_less_counts() -> None:
+    """The mean is the smaller one and the chance the larger one of the two series."""
+    x, y = source().normal(0.01, 0.004, 30), source().normal(0.006, 0.01, 30)
+    (mean_x, p_x), (mean_y, p_y) = p_slower(x), p_slower(y)
+    assert p_slower(x, y) == (min(mean_x, mean_y), max(p_x, p_y))
+
+
+def test_power_and_false_alarms_are_of_the_rule_with_cycles() -> None:
+    """Slowed in time alone, no gate finds it; in both, nearly all; equal columns change nothing for unchanged code."""
+    noise, rule = 0.004 * QUANTILES, rule_for(0.004)
+    slower = noise + math.log1p(0.02)
+    assert resampling.hits(np.column_stack([slower, noise]), rule, 9, source()) < 0.01 * resampling.SHIFTS
+    assert resampling.hits(np.column_stack([slower, slower]), rule, 9, source()) > 0.99 * resampling.SHIFTS
+    twice = [np.column_stack([noise, noise])] * 3
+    one = resampling.false_alarms([noise] * 3, [rule] * 3, 0.001, source())
+    assert resampling.false_alarms(twice, [rule] * 3, 0.001, source()) == one
+    alone = resampling.smallest_found(noise, rule, 9, source())
+    assert resampling.smallest_found(np.column_stack([noise, 2 * noise]), rule, 9, source()) > 1.2 * alone

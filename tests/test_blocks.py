@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from gemmgate.suite import blocks
+from gemmgate.suite import block_visits, blocks
 from gemmgate.suite.block_values import BASELINE, CANDIDATE, BlockValue, phase_of, read_phase, values
 from gemmgate.suite.blocks import BlockPlan, Blocks
 from gemmgate.suite.errors import CannotMeasureError
+from gemmgate.suite.pairs import EDITED
 from gemmgate.suite.records import Row
 from tests.fake_pair import ITEMS, Quiet, World
 
@@ -83,7 +84,7 @@ def test_a_value_is_the_log_ratio_of_the_medians() -> None:
     assert [row.phase for row in rows] == [phase_of(block, side) for block in (0, 1) for side in (BASELINE, CANDIDATE)]
     assert rows[0].median_s == pytest.approx(1e-5)
     assert rows[0].cycles == pytest.approx(1e-5 * 1.98e9)
-    assert rows[0].samples_n == 2 * blocks.FEW_REPLAYS
+    assert rows[0].samples_n == 2 * block_visits.FEW_REPLAYS
     assert rows[0].error == 1e-4 and rows[0].joules == 0.5
 
 
@@ -102,22 +103,121 @@ def test_later_blocks_measure_what_the_first_one_found_out() -> None:
 
 
 def test_all_levels_are_measured_within_the_same_workers() -> None:
-    """Each level has visits A B B A of its own, and its value is its true size on top of what unchanged code shows."""
+    """After A B B A all levels stand around one pair of visits to the baseline, and each comes to its true size."""
     world = World()
     _, rows, found, _ = run(world, levels=(0.01, 0.05), blocks=range(2))
-    assert visited(world) == 3 * "bccb" + 3 * "cbbc"
+    assert visited(world) == "bccb" + "bccccb" + "cbbc" + "ccbbcc"
+    levels = [entry[4]["level"] for entry in world.said("visit")]
+    assert levels == [0.0] * 5 + [0.01, 0.05, 0.05, 0.01] + [0.0] * 5 + [0.01, 0.05, 0.0, 0.0, 0.05, 0.01]
     assert len({entry[3] for entry in world.said("visit")}) == 4
-    assert [(value.block, value.level) for value in found] == [
-        (0, 0),
-        (0, 0.01),
-        (0, 0.05),
-        (1, 0.05),
-        (1, 0.01),
-        (1, 0),
-    ]
+    assert [(value.block, value.level) for value in found] == [(b, x) for b in (0, 1) for x in (0, 0.01, 0.05)]
     for value in found:
         assert value.log_ratio == pytest.approx(math.log(1 + value.level))
     assert {row.phase for row in rows} >= {"block 0 candidate +1%", "block 1 baseline +5%"}
+
+
+def test_levels_take_turns() -> None:
+    """Of five levels two a block, each is measured in two of five blocks; the first block fits all of them."""
+    world = World()
+    levels = (0.005, 0.01, 0.02, 0.03, 0.05)
+    _, _, found, _ = run(world, levels=levels, levels_a_block=2, blocks=range(5))
+    counts = {level: sum(value.level == level for value in found) for level in (0.0, *levels)}
+    assert counts == {0.0: 5, **dict.fromkeys(levels, 2)}
+    mounted = [entry[4]["extras"] for entry in world.said("mount") if entry[1] == CANDIDATE]
+    assert [sorted(extras) for extras in mounted] == [
+        ["0.005", "0.01", "0.02", "0.03", "0.05"],
+        ["0.02", "0.03"],
+        ["0.005", "0.05"],
+        ["0.01", "0.02"],
+        ["0.03", "0.05"],
+    ]
+    assert [extras.get("0.02") for extras in mounted] == [None, [3, 1234.0], None, [3, 1234.0], None]
+
+
+def test_an_edited_side_has_blocks_of_its_own() -> None:
+    """A third worker is visited as a candidate where it was asked for, and its values say that they are of the edit."""
+    world = World(launch_sd=0.0)
+    world.edited = 0.03
+    _, rows, found, _ = run(world, items=ITEMS[:2], edited=(ITEMS[1].path,), blocks=range(2))
+    assert [(value.path, value.block, value.edited) for value in found] == [
+        (path, block, edited)
+        for block in (0, 1)
+        for path, edited in ((ITEMS[0].path, False), (ITEMS[1].path, False), (ITEMS[1].path, True))
+    ]
+    for value in found:
+        assert value.log_ratio == pytest.approx(math.log(1.03) if value.edited else 0.0)
+        assert (value.is_plain, value.within is None) == (not value.edited, value.edited)
+    assert [entry[1] for entry in world.said("visit")][8:12] == [BASELINE, EDITED, EDITED, BASELINE]
+    assert [row.phase for row in rows][4:6] == ["block 0 baseline edited", "block 0 candidate edited"]
+    _, fresh, _, _ = run(World(), items=ITEMS[:2], edited=(ITEMS[1].path,), blocks=range(2), rows=rows)
+    assert fresh == []
+
+
+@pytest.mark.parametrize("fault", ["dies", BROKEN])
+def test_an_edit_that_fails_costs_nothing_else(fault: Any) -> None:
+    """An edited side that is wrong or dies is left out with its reason, and the unchanged code has all its values."""
+    world = World()
+    world.faults[EDITED, "check", "b"] = [fault] * 9
+    running, rows, found, _ = run(world, items=ITEMS[:2], edited=(ITEMS[1].path,), blocks=range(2))
+    assert [(value.path, value.block) for value in found] == [(i.path, b) for b in (0, 1) for i in ITEMS[:2]]
+    assert list(running.not_edited) == [ITEMS[1].path] and running.given_up == {}
+    assert {row.status for row in rows} == {"ok"}
+
+
+def test_all_items_are_ready_before_the_first_is_visited() -> None:
+    """Of three items each is made ready first; where memory is short so many as fit, then the others."""
+    world = World()
+    run(world, items=ITEMS, blocks=range(1))
+    order = "".join(entry[0][0] + entry[2] for entry in world.log if entry[0] in ("mount", "settle"))
+    assert order == "mamambmbmcmc" + "sasbsc"
+    world = World()
+    world.memory_share = 0.3
+    _, _, found, _ = run(world, items=ITEMS, blocks=range(1))
+    order = "".join(entry[0][0] + entry[2] for entry in world.log if entry[0] in ("mount", "settle", "drop"))
+    assert order == "mamambmb" + "sasb" + "dbdb" + "mcmcsc"
+    assert len(found) == 3
+
+
+def test_what_finds_no_room_beside_others_is_measured_alone() -> None:
+    """A ring refused for its size while others are held is tried again by itself, and that is no fault."""
+    refusal = {"status": "unsupported", "reason": "ring_too_large", "detail": "no room"}
+    world = World()
+    world.faults[BASELINE, "mount", "b"] = [refusal]
+    running, _, found, progress = run(world, items=ITEMS, blocks=range(1))
+    assert [value.path for value in found] == [item.path for item in ITEMS]
+    assert (running.given_up, progress.faults) == ({}, [])
+    world.faults[BASELINE, "mount", "b"] = [refusal] * 9
+    running, _, found, _ = run(world, items=ITEMS, blocks=range(1))
+    assert list(running.given_up) == [ITEMS[1].path]
+    assert len(found) == 2
+
+
+def test_later_pairs_take_the_device_while_items_are_made_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the second block on the next pair takes the device before the first visit, and a pair after it starts."""
+    monkeypatch.setattr(blocks, "ROOMY_BYTES", 0)
+    world = World()
+    run(world, blocks=range(4))
+    said = [(entry[0], (entry[2] - 1) // 2 if entry[0] == "start" else None) for entry in world.log]
+    starts = {pair: said.index(("start", pair)) for pair in range(4)}
+    visits = [index for index, entry in enumerate(world.log) if entry[0] == "visit"]
+    greets = [index for index, entry in enumerate(world.log) if entry[0] == "greet"][::2]
+    assert starts[2] < visits[0] and visits[3] < starts[3] < visits[4]
+    assert visits[3] < greets[1] < greets[2] < visits[4]  # the second pair, then the third beside it
+    assert visits[7] < greets[3] < visits[8]
+    third = next(entry[2] for entry in world.said("greet") if entry[2][:2] == (1005, 1006))
+    assert third == (1005, 1006, 1003, 1004, 1007, 1008, 1001, 1002)
+
+
+def test_seconds_are_said_by_what_they_went_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first block's seconds stand apart from the mean of later ones: a request takes 0.1 s here."""
+    world = World()
+    monkeypatch.setattr(block_visits, "monotonic", lambda: world.now)
+    running, *_ = run(world, blocks=range(3), levels=(0.01,))
+    first, later = running.spent
+    assert first == pytest.approx(
+        {"start": 0.0, "prepare": 0.2, "check": 0.2, "mount": 0.2, "settle": 0.1, "visits": 0.8}
+    )
+    assert later == pytest.approx({**first, "check": 0.0})
 
 
 def test_a_power_limited_case_is_warmed_at_each_visit_and_marked() -> None:
@@ -234,12 +334,13 @@ def test_another_board_ends_the_loop() -> None:
     assert world.alive == 0
 
 
-def test_who_stops_listening_leaves_no_worker() -> None:
+def test_who_stops_listening_leaves_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer that has seen enough closes the loop, and every worker is gone, the early ones too."""
+    monkeypatch.setattr(blocks, "ROOMY_BYTES", 0)
     world = World()
     turns = Blocks(BlockPlan(ITEMS, range(9), "cold"), world.start, sink=lambda row: None, progress=Quiet()).run()
     next(turns)
-    assert world.alive == 4
+    assert world.alive == 6
     turns.close()
     assert world.alive == 0
 

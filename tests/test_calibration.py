@@ -9,8 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gemmgate.suite import calibration as module
-from gemmgate.suite import resampling
+from gemmgate.suite import calibration_power, resampling
 from gemmgate.suite.block_values import BASELINE, CANDIDATE, is_mirrored, phase_of, value_of, values
 from gemmgate.suite.calibration import Calibration, calibration, calibration_json
 from gemmgate.suite.records import Limits, Row, Run
@@ -39,7 +38,7 @@ def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     if "report" not in request.node.name:
         monkeypatch.setattr(resampling, "GATES", 20)
         monkeypatch.setattr(resampling, "SHIFTS", 200)
-        monkeypatch.setattr(module, "SHIFTS", 200)
+        monkeypatch.setattr(calibration_power, "SHIFTS", 200)
 
 
 def block(
@@ -50,8 +49,13 @@ def block(
     level: float = 0.0,
     median_s: float = 8e-6,
     marks: tuple[str, ...] = (),
+    edited: bool = False,
+    clock_hz: float = 1.98e9,
 ) -> list[Row]:
-    """The two rows of a block: `launch` is what the processes differ by, `visits` what each of the four is off by."""
+    """The two rows of a block: `launch` is what the processes differ by, `visits` what each of the four is off by.
+
+    `clock_hz` is the candidate's; the baseline runs at 1.98 GHz.
+    """
     outer, inner = (CANDIDATE, BASELINE) if is_mirrored(number) else (BASELINE, CANDIDATE)
     off = {outer: (visits[0], visits[3]), inner: (visits[1], visits[2])}
     rows = []
@@ -65,9 +69,9 @@ def block(
                 "mm",
                 median_s=float(np.median(samples)),
                 samples_s=samples,
-                phase=phase_of(number, side, level),
-                visit=f"{name}-{number}-{level}",
-                sm_clock_hz=1.98e9,
+                phase=phase_of(number, side, level, edited=edited),
+                visit=f"{name}-{number}-{level}-{edited}",
+                sm_clock_hz=clock_hz if side == CANDIDATE else 1.98e9,
                 kernels=2,
                 joules=0.001,
                 marks=marks,
@@ -162,6 +166,65 @@ def test_injected_slow_downs_are_counted_as_found() -> None:
     assert small.gated.estimate < 0.05
     assert large.realised == pytest.approx(0.01, abs=0.001)
     assert (large.cases, large.quiet_cases) == (3, 3)
+
+
+def test_levels_that_take_turns_are_judged_by_the_blocks_they_have() -> None:
+    """With each level in every other block only, 1 % comes to 1 % and is found, and 0.3 % is not."""
+    rows = []
+    for n in range(3):
+        whole = series(f"q{n}", 0.006, 0.001, 32, levels=(0.0, 0.003, 0.01))
+        rows += [row for row in whole if not (("+0.3%" in row.phase) if is_odd(row) else ("+1%" in row.phase))]
+    small, large = made(rows).found
+    assert large.realised == pytest.approx(0.01, abs=0.001)
+    assert large.quiet is not None and large.quiet.estimate > 0.95
+    assert small.gated.estimate < 0.05
+
+
+def is_odd(row: Row) -> bool:
+    """Whether a row is of an odd block."""
+    return int(row.phase.split()[1]) % 2 == 1
+
+
+def test_a_change_in_time_that_is_the_clocks_is_not_found() -> None:
+    """Slowed blocks whose clock fell by as much are 2 % slower in time, none in cycles, and found by no gate."""
+    rows = series("q", 0.0, 0.002, 22)
+    for number in range(22):
+        rows += block("q", number, 0.0001 * (number % 3), level=0.02, clock_hz=1.98e9 / 1.02)
+    (found,) = made(rows).found
+    assert found.realised == pytest.approx(0.02, abs=0.002)
+    assert found.gated.estimate < 0.01
+
+
+def test_at_the_power_limit_cycles_alone_are_judged() -> None:
+    """Blocks that scatter by 4 % in time because their clock does, and by 0.3 % in cycles, are gated and say so."""
+    rng = np.random.default_rng(3)
+    rows = []
+    for number in range(20):
+        slower = float(rng.normal(0.0, 0.04))
+        launch = slower + float(rng.normal(0.0, 0.003))
+        rows += block("a", number, launch, marks=("power_limited",), clock_hz=1.98e9 * math.exp(-slower))
+    result = made(rows)
+    (case,) = result.cases
+    assert case.block_sd > 0.02 and case.judged_sd < 0.006
+    assert case.rule.standing == "gated"
+    assert "judged in cycles" in show_calibration(result, "table")
+
+
+def test_an_edit_is_reported_with_its_size_and_when_it_was_found() -> None:
+    """An edit of 3 % is found in nearly all gates and by block 18, one of 0.1 % in none; neither counts as noise."""
+    rows = [row for name in ("large", "small") for row in series(name, 0.003, 0.001, 30)]
+    for name, change in (("large", 0.03), ("small", 0.001)):
+        for number in range(30):
+            rows += block(name, number, math.log1p(change) + 0.0005 * (-1) ** (number // 2), edited=True)
+    result = made(rows)
+    large, small = result.edits
+    assert (large.path, large.change, large.blocks) == ("f/mm/large", pytest.approx(0.03, abs=1e-3), 30)
+    assert large.found.estimate > 0.99 and large.after == 18
+    assert small.found.estimate < 0.01 and small.after is None
+    assert result.found == ()
+    assert all(case.blocks == 30 and case.block_sd < 0.006 for case in result.cases)
+    text = show_calibration(result, "table")
+    assert "18 blocks" in text and "not found" in text
 
 
 def test_two_modes_are_reported_and_gate_nothing() -> None:

@@ -120,13 +120,18 @@ def test_pages_say_what_their_runs_say(page: Path) -> None:
     """Every block of README and docs is what the stored run that it names comes to."""
     found = pages.blocks(page.read_text(encoding="utf-8"))
     assert found
+    store = Store(ROOT / "results")
+    others = {"calibration": store.calibrations.load, "timers": store.timers.load}
     for block in found:
-        assert block.text == pages.rendered(block, Store(ROOT / "results").load), "`gemmgate pages` writes it anew"
+        assert block.text == pages.rendered(block, store.load, others), "`gemmgate pages` writes it anew"
+    for name, picture in pages.pictures(page.read_text(encoding="utf-8"), store.load, others).items():
+        assert (page.parent / name).read_text(encoding="utf-8") == picture, "`gemmgate pages` draws it anew"
 
 
-def test_readme_and_claims_have_blocks() -> None:
-    """The pages that a run is written into are the README and the claims."""
-    assert [path.relative_to(ROOT).as_posix() for path in pages.find(ROOT)] == ["README.md", "docs/claims.md"]
+def test_readme_claims_and_method_have_blocks() -> None:
+    """The pages that runs are written into are the README, the claims and the method."""
+    found = [path.relative_to(ROOT).as_posix() for path in pages.find(ROOT)]
+    assert found == ["README.md", "docs/claims.md", "docs/method.md"]
 
 
 PAGE = """# Title

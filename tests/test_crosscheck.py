@@ -114,6 +114,30 @@ def test_other_explanations() -> None:
     assert "events says +500%" in starved.sentence
 
 
+def test_a_trace_above_the_settled_clock_is_told() -> None:
+    """Kernels 15 % faster in a trace are the clock's where the graph ran at 85 % of it, else unexplained."""
+    traced = _cut(4, [170e-6], names=("mm",))
+    capped = explain("cupti", 170e-6, 200e-6, traced, FLOOR_S, eager=traced, starved=False, clock_ratio=1 / 0.85)
+    full = explain("cupti", 170e-6, 200e-6, traced, FLOOR_S, eager=traced, starved=False, clock_ratio=1.0)
+    slower = explain("cupti", 230e-6, 200e-6, traced, FLOOR_S, eager=traced, starved=False, clock_ratio=1 / 0.85)
+    assert (capped.reason, full.reason, slower.reason) == ("clock", "unexplained", "unexplained")
+    assert "85% of the highest clock" in capped.sentence
+
+
+def test_a_summary_counts_every_row_once() -> None:
+    """Of six rows of other timers one agrees, two of three differences are explained, and two have no comparison."""
+    crossed = {"phase": "cross_check", "visit": "", "yardstick": ""}
+    reasons = ("agrees", "launch_gap", "overlap", "unexplained", "")
+    rows = [row("own", 8e-6)]
+    rows += [row("own", 6e-6, timer=f"t{n}", reason=reason, **crossed) for n, reason in enumerate(reasons)]
+    rows.append(row("own", None, timer="cupti", status="unsupported", reason="no_trace", **crossed))
+    said = (
+        "1 agree with it, 2 of 3 disagreements explained (1 launch gap, 1 overlap), 1 unexplained, "
+        "1 without a time to compare with, 1 not timed (no trace)."
+    )
+    assert said in report.show(run(rows))
+
+
 class _Event:
     """An event of the profiler, as newer versions have it; older ones do not tell `activity_type`."""
 
@@ -154,7 +178,7 @@ def test_other_timers_stand_in_a_table_of_their_own() -> None:
     ]
     text = report.show(run(rows))
     assert re.search(r"own +cold +8\.00 +6\.40 +20\.0 +1 +cupti says -20%; odd", text)
-    assert "Other timers against it: 1 launch gap, 1 unexplained." in text
+    assert "0 agree with it, 1 of 2 disagreements explained (1 launch gap), 1 unexplained." in text
     assert "1.250 (1)" in text
     assert "timer cupti" not in text
 

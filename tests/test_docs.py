@@ -115,11 +115,11 @@ def test_numbers_of_the_method_are_documented() -> None:
 
 def test_numbers_of_blocks_and_of_the_rule_are_documented() -> None:
     """What the method page says of blocks, thresholds, standings and resampling is what the code does."""
-    from gemmgate.suite import block_rule, blocks, resampling
-    from gemmgate.suite.cli import calibrate
-    from gemmgate.suite.measure import sampler
+    from gemmgate.suite import block_rule, block_visits, blocks, resampling
+    from gemmgate.suite.cli import calibrate, timers
+    from gemmgate.suite.measure import bench, sampler
 
-    few, calls, many = blocks.FEW_REPLAYS, blocks.MANY_CALLS, blocks.MANY_REPLAYS
+    few, calls, many = block_visits.FEW_REPLAYS, block_visits.MANY_CALLS, block_visits.MANY_REPLAYS
     screen, confirm = block_rule.GATED_BLOCKS
     levels = [f"{100 * level:g}" for level in calibrate.LEVELS]
     for sentence in (
@@ -133,6 +133,10 @@ def test_numbers_of_blocks_and_of_the_rule_are_documented() -> None:
         f"{resampling.GATES} gates over {resampling.GATE_CASES} cases",
         f"by {', '.join(levels[:-1])} and {levels[-1]} %",
         f"at most {sampler.MOST_ROUNDS} of them",
+        f"Each block has {calibrate.LEVELS_A_BLOCK} of the five levels",
+        f"run alone, for {bench.ENERGY_S} s after",
+        f"{timers.REPEATS} readings each in turn",
     ):
         assert sentence in METHOD, sentence
     assert block_rule.CONFIRM_TRIM == 0.25
+    assert blocks.LEAST_FREE == 0.5 and "leave half of the device's memory free" in METHOD

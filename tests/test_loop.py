@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from gemmgate.suite import catalog, loop
+from gemmgate.suite.case_rows import missing
 from gemmgate.suite.records import Limits, Row
 from gemmgate.suite.workers import Worker, WorkerLost
 
@@ -208,14 +209,14 @@ def test_what_is_missing_is_a_whole_case():
         Row("faulty", "n64-fp32", name, status="broken", reason="x", cache="hot", data="normal")
         for name in choices[0].implementations
     ]
-    assert loop.missing(choices, ("hot",), done) == []
-    assert loop.missing(choices, ("hot", "cold"), done) == choices
-    assert loop.missing(choices, ("hot",), done[:1]) == choices
-    assert loop.missing(choices, ("hot",), done, ("normal", "zeros")) == choices
+    assert missing(choices, ("hot",), done) == []
+    assert missing(choices, ("hot", "cold"), done) == choices
+    assert missing(choices, ("hot",), done[:1]) == choices
+    assert missing(choices, ("hot",), done, ("normal", "zeros")) == choices
     other_timer = [dataclasses.replace(row, phase="cross_check") for row in done]
-    assert loop.missing(choices, ("hot",), other_timer) == choices
+    assert missing(choices, ("hot",), other_timer) == choices
     again = [dataclasses.replace(done[0], status="timeout"), done[1]]
-    assert loop.missing(choices, ("hot",), again) == choices
+    assert missing(choices, ("hot",), again) == choices
 
 
 CROSSED = {

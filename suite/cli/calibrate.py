@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -24,19 +27,22 @@ from gemmgate.suite.cli._block_progress import BlockDisplay
 from gemmgate.suite.cli._measuring import CACHES, measure_limits
 from gemmgate.suite.cli.run import DATA
 from gemmgate.suite.commits import describe_commit
+from gemmgate.suite.edits import EXTRA_TRIP, edited_overlay
 from gemmgate.suite.errors import CannotMeasureError, UsageError
 from gemmgate.suite.measure.limits import roof_s
 from gemmgate.suite.outcomes import utc_now
-from gemmgate.suite.pairs import LaunchSide
+from gemmgate.suite.pairs import EDITED, SIDES, LaunchSide
 from gemmgate.suite.records import Limits, Run, run_id
 from gemmgate.suite.spread import key, spread
 from gemmgate.suite.store import Journal
 from gemmgate.suite.workers import Worker, own_overlay
 
 ORDER = 60
-BLOCKS = 20
+BLOCKS, POWER_BLOCKS = 20, 40
 LEVELS = (0.005, 0.01, 0.02, 0.03, 0.05)
 """Slow-downs that `--power` puts in."""
+LEVELS_A_BLOCK = 2
+"""So many of them in each block, in turn: all of them would take as long as two blocks."""
 GPU_CASES, CPU_CASES = 20, 6
 GPU_BETWEEN_S, CPU_BETWEEN_S = (5e-7, 4e-4), (2e-5, 3e-3)
 """Least times of the cases that are chosen where none were named."""
@@ -58,10 +64,18 @@ def command(
     tag: options.Tag = None,
     device: options.Device = "auto",
     blocks: Annotated[
-        int | None, typer.Option(min=1, help=f"Blocks of every case, those of --resume included. Default: {BLOCKS}.")
+        int | None,
+        typer.Option(
+            min=1,
+            help=f"Blocks of every case, those of --resume included. Default: {BLOCKS}, with --power {POWER_BLOCKS}.",
+        ),
     ] = None,
     power: Annotated[
-        bool, typer.Option("--power", help="Slow the code down by known amounts too, and count how often it is found.")
+        bool,
+        typer.Option(
+            "--power",
+            help="In the same blocks slow the code down by known amounts and edit a kernel, and count what is found.",
+        ),
     ] = False,
     seconds: Annotated[float | None, typer.Option(min=1.0, help="Begin no block that would end later.")] = None,
     cache: Annotated[str, typer.Option(help="Cache state: cold or hot. Default: cold on a GPU, hot on a CPU.")] = "",
@@ -109,12 +123,30 @@ def command(
         now = _run(worker, selection, items, {"cache": cache, "seed": seed, "data": data}, commit)
     finally:
         worker.close()
-    plan = BlockPlan(items, range(blocks or BLOCKS), cache, LEVELS if power else (), seed, data, seconds)
-    side = LaunchSide()
     modules = [(item.family.name, item.implementation) for item in items]
-    with store.resume(resume, now) if resume else store.begin(now) as journal:
+    with ExitStack() as stack:
+        sides = dict.fromkeys(SIDES, LaunchSide())
+        edited: tuple[str, ...] = ()
+        if power:
+            edited = tuple(item.path for item in items if item.implementation == EXTRA_TRIP.implementation)
+            if edited and (overlay := _edited(stack)):
+                sides[EDITED] = LaunchSide(overlay=overlay)
+            else:
+                edited = ()
+        plan = BlockPlan(
+            items,
+            range(blocks or (POWER_BLOCKS if power else BLOCKS)),
+            cache,
+            LEVELS if power else (),
+            seed,
+            data,
+            seconds,
+            LEVELS_A_BLOCK,
+            edited,
+        )
+        journal = stack.enter_context(store.resume(resume, now) if resume else store.begin(now))
         journal.update(limits=limits)
-        _measure(plan, journal, lambda _: side.start(options.device(device), suites, modules), begun)
+        _measure(plan, journal, lambda name: sides[name].start(options.device(device), suites, modules), begun)
         path = journal.finish()
     finished = store.load(str(path))
     _put(finished, format)
@@ -123,19 +155,45 @@ def command(
         raise CannotMeasureError("Not a single block could be measured: the lines above say why.")
 
 
-def _measure(plan: BlockPlan, journal: Journal, start: Any, begun: float) -> None:
+def _edited(stack: ExitStack) -> Path | None:
+    """A copy of this checkout with the known edit, until the command ends; None where there is no place for it."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gemmgate-")))
+    try:
+        return edited_overlay(own_overlay(), folder, EXTRA_TRIP)
+    except UsageError as error:
+        _terminal.say(f"no known edit is measured: {error}")
+        return None
+
+
+def _measure(plan: BlockPlan, journal: Journal, start: Callable[[str], Worker], begun: float) -> None:
     with BlockDisplay(Console(stderr=True)) as display:
         running = Blocks(plan, start, sink=journal.append, progress=display, rows=journal.rows, begun=begun)
         for _ in running.run():
             pass
-    journal.update(seconds={"total": time.monotonic() - begun})
+    journal.update(seconds={**running.seconds, "total": time.monotonic() - begun})
     for path, why in running.given_up.items():
         _terminal.say(f"{path} was left out: {why}")
+    for path, why in running.not_edited.items():
+        _terminal.say(f"{path} was left out with the known edit: {why}")
+    for sentence in _where_time_went(running):
+        _terminal.say(sentence)
     if running.unmeasured:
         _terminal.say(
             f"{len(running.unmeasured)} blocks found no time within --seconds {plan.seconds:g}; "
             f"go on with `gemmgate calibrate --resume {journal.run.id}`."
         )
+
+
+def _where_time_went(running: Blocks) -> list[str]:
+    """A line for the first block, one for an average later one, and one for what a worker was at in all of them."""
+
+    def said(seconds: Mapping[str, float]) -> str:
+        listed = sorted(seconds.items(), key=lambda item: -item[1])
+        return ", ".join(f"{name} {taken_s:.1f} s" for name, taken_s in listed if taken_s >= 0.05)
+
+    whats = ("the first block", "each later block", "the baseline's workers, all blocks")
+    named = zip(whats, (*running.spent, running.steps_s), strict=True)
+    return [f"{what}: {said(seconds)}." for what, seconds in named if said(seconds)]
 
 
 def _put(run: Run, format: Format) -> None:

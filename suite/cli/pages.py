@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -34,23 +35,27 @@ def command(
     found = pages.find(root)
     if not found:
         raise UsageError(f"No page below {root} has a block: this command works in a checkout.")
-    names = {block.name for page in found for block in pages.blocks(page.read_text(encoding="utf-8"))}
-    runs = dict(_named(text, names, store) for text in run or ())
-    for page in found:
-        before = page.read_text(encoding="utf-8")
-        after = pages.rewritten(before, store.load, runs)
+    others = {"calibration": store.calibrations, "timers": store.timers}
+    texts = {page: page.read_text(encoding="utf-8") for page in found}
+    stores = {block.name: others.get(block.kind, store) for text in texts.values() for block in pages.blocks(text)}
+    runs = dict(_named(text, stores) for text in run or ())
+    loads = {kind: other.load for kind, other in others.items()}
+    for page, before in texts.items():
+        after = pages.rewritten(before, store.load, runs, loads)
         page.write_text(after, encoding="utf-8")
+        for name, picture in pages.pictures(after, store.load, loads).items():
+            (page.parent / name).write_text(picture, encoding="utf-8")
         _terminal.put(f"{page.relative_to(root)}: {'as it was' if after == before else 'written'}")
 
 
-def _named(text: str, names: set[str], store: Store) -> tuple[str, str]:
+def _named(text: str, stores: Mapping[str, Store]) -> tuple[str, str]:
     """The block's name and the id of the run, which must be one finished run of a clean tree."""
     name, separator, reference = text.partition("=")
     if not separator or not reference:
-        raise UsageError(f"--run '{text}' should be NAME=RUN, such as h200=latest. Names: {', '.join(sorted(names))}.")
-    if name not in names:
-        raise unknown("block", name, names)
-    reading = store.read(reference)
+        raise UsageError(f"--run '{text}' should be NAME=RUN, such as h200=latest. Names: {', '.join(sorted(stores))}.")
+    if name not in stores:
+        raise unknown("block", name, stores)
+    reading = stores[name].read(reference)
     _refuse_unfit(reading.run, reading.state)
     return name, reading.run.id
 

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from gemmgate.suite import catalog, loop
+from gemmgate.suite.case_rows import missing
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
 from gemmgate.suite.cli._measuring import known_limits, run_loop, usual_caches
@@ -57,6 +58,9 @@ def command(
     cross_check: Annotated[
         bool, typer.Option("--cross-check", help="Time by blocked events and by CUPTI too, and explain what differs.")
     ] = False,
+    energy: Annotated[
+        bool, typer.Option("--energy", help="Joules of a call too, where the board counts them: 0.4 s of each.")
+    ] = False,
     commit: Annotated[str, typer.Option(help="Commit to file the run under, where git cannot tell.")] = "",
     resume: Annotated[str, typer.Option(metavar="RUN", help="Measure what is missing in this run.")] = "",
     config: options.Config = None,
@@ -92,11 +96,12 @@ def command(
         made = Made.from_json(earlier["made"]) if "made" in earlier else None
         wished, seed, data = tuple(earlier["caches"]), earlier["seed"], earlier["data"]
         sweep_data, cross_check = earlier.get("sweep_data", False), earlier.get("cross_check", False)
+        energy = earlier.get("energy", False)
     elif made is None and not selection.cases and not selection.tags:
         selection = replace(selection, tags=("quick",))
     distributions = DATA if sweep_data else (data,)
     choices = (known.with_cases(made.cases) if made else known).select(selection)
-    if resume and reading.state == "finished" and not loop.missing(choices, wished, reading.run.rows, distributions):
+    if resume and reading.state == "finished" and not missing(choices, wished, reading.run.rows, distributions):
         _terminal.say(f"nothing is missing in run {reading.run.id}: nothing was measured or stored.")
         raise typer.Exit(PASS)
     committed = describe_commit(own_overlay(), commit)
@@ -123,14 +128,15 @@ def command(
                 "data": data,
                 "sweep_data": sweep_data,
                 "cross_check": cross_check,
+                "energy": energy,
             },
             command=options.command_line(sys.argv[1:]),
         )
         journal = store.resume(resume, now) if resume else store.begin(now)
         with journal:
-            choices = loop.missing(choices, caches, journal.rows, distributions)
+            choices = missing(choices, caches, journal.rows, distributions)
             share = precision / 100 if precision else None
-            plan = loop.Plan(choices, caches, seed, distributions, seconds, cross_check, share)
+            plan = loop.Plan(choices, caches, seed, distributions, seconds, cross_check, share, energy)
             limits = known_limits(worker, store)
             journal.update(limits=limits)
             done = run_loop(plan, worker, limits, restart=start, sink=journal.append, console=console, begun=begun)

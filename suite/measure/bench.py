@@ -11,31 +11,33 @@ from typing import Any
 
 import torch
 
-from gemmgate.suite.cases import Case, Family, Implementation, Inputs, Prepared, Target, Tile
+from gemmgate.suite.cases import Case, Family, Implementation, Inputs, Target, Tile
 from gemmgate.suite.measure import check, states, witness
-from gemmgate.suite.measure.check import Errors
 from gemmgate.suite.measure.clock import EventClock, HostClock
-from gemmgate.suite.measure.machine import Telemetry, own_settings, precision_flags
+from gemmgate.suite.measure.correctness import check_results
+from gemmgate.suite.measure.load import Load
+from gemmgate.suite.measure.machine import Telemetry, precision_flags
 from gemmgate.suite.measure.refusal import Refused, status_of
 from gemmgate.suite.measure.rotation import Ring, build_ring, storage_bytes, tensors_in
 from gemmgate.suite.measure.rounds import Rounds
-from gemmgate.suite.measure.sampler import Clock, sample
+from gemmgate.suite.measure.sampler import Clock
+from gemmgate.suite.measure.screening import screen
+from gemmgate.suite.measure.settings import own_settings
 from gemmgate.suite.measure.settle import Settled, settle
 from gemmgate.suite.measure.timed import Timed, host_and_eager_s, make_timed
 from gemmgate.suite.measure.work import Work
 from gemmgate.suite.records import MIN_SAMPLES
 
-SCREENING_ROUNDS = 8
 _SAMPLE_S = {"cuda": 1e-3, "cpu": 5e-3}
 """How long a sample lasts where no budget asks for more."""
-_OTHER_SEED = 7919
-"""Added to the seed for the second set of inputs that every implementation is checked on."""
 _ROUNDS_SHARE = 0.9
 """Of a budget; the rest is for proving the cache state."""
 _PROOF_LEAST_S = 0.1
 """For that proof also where preparing has used the whole budget: a cold time that nobody proved says less."""
 _UNKNOWN_CACHE_BYTES = 256 * 2**20
-_SETTLE_FIRST_S, _SETTLE_S, _LOAD_S = 0.5, 0.05, 5e-3
+_SETTLE_FIRST_S, _SETTLE_S = 0.5, 0.05
+ENERGY_S = 0.4
+"""Load of each implementation where energy is asked for: long against the steps of the board's counter."""
 
 
 class Bench:
@@ -61,6 +63,15 @@ class Bench:
     def _clock(self) -> Clock:
         """That of the rounds: launches of graphs and of single calls are timed by events alike."""
         return next(iter(self.clocks.values()))
+
+    def touch(self) -> None:
+        """Loads what the first call of anything would: random numbers, casts, the library of products. Untimed."""
+        if self.device.type != "cuda":
+            return
+        for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+            square = torch.randn(64, 64, device=self.device).to(dtype)
+            torch.mm(square, square).isfinite().all()
+        self._synchronize()
 
     def begin(
         self,
@@ -98,7 +109,7 @@ class Bench:
             self.at(name, "prepare")
             screened_s: dict[str, float] | None = None
             if implementation.screened and tile is None:
-                prepared, screened_s = self._screen(work, implementation)
+                prepared, screened_s = screen(work, implementation, self.target, self.clocks, self.at)
             else:
                 prepared = implementation.prepare(work.case, example, self.target, tile)
             self.at(name, "first call")
@@ -116,38 +127,10 @@ class Bench:
         }
 
     def check(self, work: Work, name: str) -> dict[str, Any]:
-        """Right on two sets of inputs, alike when repeated over poisoned outputs, inputs left as they were.
-
-        Raises `Refused` with status `broken` (or `invalid` where inputs changed).
-        """
+        """As `correctness.check_results`, under the case's precision."""
         self.at(name, "check")
-        begin = time.perf_counter()
-        prepared, implementation = work.ready[name], work.implementations[name]
-        worst = Errors(0.0, 0.0, 0.0)
-        with precision_flags(work.case.precision):
-            for slot in (0, _OTHER_SEED):
-                inputs = work.ring.slots[0] if slot == 0 else work.make(slot)
-                prepared.workspaces.clear()
-                with check.unchanged(inputs):
-                    call = prepared.bind(inputs)
-                    first = self._correct(work, slot, call())
-                    worst = max(worst, first[1], key=lambda errors: errors.error)
-                    kept = [tensor.clone() for tensor in first[0]]
-                    check.poison(first[0])
-                    check.poison(tensors_in(prepared.workspaces))
-                    again = self._correct(work, slot, call())
-                if implementation.deterministic and not all(map(torch.equal, kept, again[0])):
-                    raise Refused(
-                        "broken",
-                        "not_repeatable",
-                        "the second call gave other bits than the first, though it promises equal ones",
-                    )
-        return {
-            "error": worst.error,
-            "error_worst_tile": worst.worst_tile,
-            "error_bound": worst.bound,
-            "check_s": time.perf_counter() - begin,
-        }
+        with precision_flags(work.case.precision), own_settings():
+            return check_results(work, name, self._synchronize)
 
     def sample(
         self,
@@ -157,15 +140,19 @@ class Bench:
         seconds: float | None,
         most_s: float | None,
         precision: float | None = None,
+        *,
+        energy: bool = False,
     ) -> dict[str, Any]:
         """Interleaved samples of all `names` in one cache state.
 
         `seconds` is the time to fill, or with `precision` the most to take: samples then stop once every
         ratio to the yardstick is known within that share. Raises `Refused` with status `skipped` where the
-        fewest samples that give an interval would take longer than `most_s`. Returns `measured` by name: samples and
-        what explains them, or a status with its reason.
+        fewest samples that give an interval would take longer than `most_s`. With `energy`, each then runs alone until
+        the board's counter tells the joules of a call. Returns `measured` by name: samples and what explains them, or
+        a status with its reason.
         """
         begin = time.perf_counter()
+        energy = energy and self.telemetry.joules is not None
         work.ring_of(cache)
         measured: dict[str, dict[str, Any]] = {}
         with precision_flags(work.case.precision):
@@ -179,6 +166,8 @@ class Bench:
                         f"{MIN_SAMPLES} rounds take {least_s:.1f} s, and {most_s - spent_s:.1f} s are left of --seconds"
                     )
                     raise Refused("skipped", "budget", detail)
+                if seconds is not None and energy:
+                    seconds = max(seconds - ENERGY_S * len(timed), 0.0)
                 left_s = None if seconds is None else max(seconds - spent_s, 0.0)
                 share = _ROUNDS_SHARE if self.proves and cache != "hot" else 1.0
                 rounds = Rounds(
@@ -192,6 +181,9 @@ class Bench:
                 rounds.measure(timed, budget_s, measured, yardsticks=work.family.yardsticks, precision=precision)
                 end = math.inf if seconds is None else max(begin + seconds, time.perf_counter() + _PROOF_LEAST_S)
                 self._show(work, cache, timed, measured, lambda: not self.proves or time.perf_counter() > end)
+                for one in timed if energy else ():
+                    if measured[one.name].get("samples_s"):
+                        measured[one.name]["joules"] = self.settle(one, ENERGY_S).joules
         return {"measured": measured, "measure_s": time.perf_counter() - begin}
 
     def cross_check(self, work: Work, names: Sequence[str], cache: str, launch_floor_s: float) -> dict[str, Any]:
@@ -203,12 +195,16 @@ class Bench:
             found = witness.cross_check(work, names, cache, self.clocks, self.telemetry, launch_floor_s, self.at)
         return {"crossed": found, "measure_s": time.perf_counter() - begin}
 
-    def _correct(self, work: Work, slot: int, output: Any) -> tuple[list[torch.Tensor], Errors]:
-        self._synchronize()
-        errors = work.verify(slot, output)
-        if errors.reason:
-            raise Refused("broken", errors.reason, errors.detail)
-        return tensors_in(output), errors
+    def compare_timers(self, work: Work, name: str, repeats: int) -> dict[str, Any]:
+        """As `timers.compare`, once the board is steady under this load."""
+        from gemmgate.suite.measure import timers  # Here, for what it calls takes long to import.
+
+        if self.device.type != "cuda":
+            raise Refused("unsupported", "one_timer", "a CPU has one timer: there is nothing to compare it with")
+        at = partial(self.at, name)
+        with precision_flags(work.case.precision), own_settings():
+            self._settle(make_timed(name, work.ready[name], work.ring_of("hot"), "hot", self.clocks, at))
+            return timers.compare(name, work.ready[name], work.ring_of("cold"), self.clocks, repeats, at)
 
     def _show(
         self,
@@ -225,6 +221,7 @@ class Bench:
             if outcome.get("samples_s")
         }
         work.medians_s[cache] = medians_s
+        work.clocks_hz[cache] = {name: measured[name].get("sm_clock_hz") for name in medians_s}
         by_name = {one.name: one for one in timed}
         for name, proof in states.show(work, cache, by_name, medians_s, self.clocks, self.at, out_of_time).items():
             measured[name].update(cache_proof=proof.verdict, cache_evidence=proof.evidence)
@@ -235,15 +232,16 @@ class Bench:
         timed = []
         for name in names:
             try:
-                at = partial(self.at, name)
-                one = make_timed(name, work.ready[name], work.ring_of(cache), cache, self.clocks, at)
-                self.at(name, "check the timed launches")
-                self._check_launches(work, one, cache)
-                if self.device.type == "cuda":
-                    measured[name] = dict(zip(("host_s", "eager_s"), host_and_eager_s(one), strict=True))
-                    self._synchronize()
-                    # Those calls wrote outputs that are bound once, and only the samples may be seen to.
-                    one.poison()
+                with own_settings():
+                    at = partial(self.at, name)
+                    one = make_timed(name, work.ready[name], work.ring_of(cache), cache, self.clocks, at)
+                    self.at(name, "check the timed launches")
+                    self._check_launches(work, one, cache)
+                    if self.device.type == "cuda":
+                        measured[name] = dict(zip(("host_s", "eager_s"), host_and_eager_s(one), strict=True))
+                        self._synchronize()
+                        # Those calls wrote outputs that are bound once, and only the samples may be seen to.
+                        one.poison()
             except Exception as error:
                 outcome = status_of(error)
                 if outcome["fatal"]:
@@ -275,51 +273,19 @@ class Bench:
     def settle(self, timed: Timed, least_s: float) -> Settled:
         """Runs the load itself, for `least_s` or longer, until clock and power are steady."""
         self.at(timed.name, "settle")
-        together = max(1, round(_LOAD_S / timed.launch_s))
-
-        def load() -> int:
-            for _ in range(together):
-                timed.launch.enqueue()
-            self._synchronize()
-            return together * timed.launch.calls
-
         self._settled = True
-        highest_hz = self.telemetry.max_sm_clock_hz
-        return settle(load, self.telemetry.reading, time.perf_counter, least_s=least_s, highest_clock_hz=highest_hz)
+        load, highest_hz = Load(timed, self.device), self.telemetry.max_sm_clock_hz
+        found = settle(load, self.telemetry.reading, time.perf_counter, least_s=least_s, highest_clock_hz=highest_hz)
+        self._synchronize()
+        return found
 
     def mount(self, work: Work, name: str, cache: str, passes: int | None) -> Timed:
         """Binds, captures and checks what visits will time; `passes` over the ring, or as many as fill a sample."""
         ring, at = work.ring_of(cache), partial(self.at, name)
-        with precision_flags(work.case.precision):
+        with precision_flags(work.case.precision), own_settings():
             timed = make_timed(name, work.ready[name], ring, cache, self.clocks, at, passes)
             self._check_launches(work, timed, cache)
         return timed
-
-    def _screen(self, work: Work, implementation: Implementation) -> tuple[Prepared, dict[str, float]]:
-        """Times every tile of the implementation's space on screening samples; the fastest is measured afresh later.
-
-        Returns it with the median of every tile that could be timed.
-        """
-        assert implementation.tiles is not None
-        candidates: list[tuple[str, Prepared, Timed]] = []
-        problems: list[str] = []
-        cache = "cold" if work.ring.cold else "hot"
-        for tile in implementation.tiles(work.case, self.target):
-            self.at(implementation.name, f"screen {dict(tile)}")
-            try:
-                prepared = implementation.prepare(work.case, work.ring.slots[0], self.target, tile)
-                timed = make_timed(implementation.name, prepared, work.ring, cache, self.clocks, lambda step: None)
-                candidates.append((" ".join(f"{name}={value}" for name, value in tile.items()), prepared, timed))
-            except Exception as error:
-                if status_of(error)["fatal"]:
-                    raise
-                problems.append(f"{dict(tile)}: {error}")
-        if not candidates:
-            raise Refused("unsupported", "no_candidate", "; ".join(problems) or "the space of tiles is empty")
-        samples = sample(self._clock, [timed.launch for _, _, timed in candidates], SCREENING_ROUNDS)
-        medians = [statistics.median(values) for values in samples]
-        screened_s = {tile: median for (tile, _, _), median in zip(candidates, medians, strict=True)}
-        return candidates[medians.index(min(medians))][1], screened_s
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":

@@ -82,9 +82,21 @@ def difference_of_kernels(eager: Traced, graph: Traced) -> str:
 
 
 def explain(
-    timer: str, seconds: float, graph_s: float, traced: Traced, launch_floor_s: float, *, eager: Traced, starved: bool
+    timer: str,
+    seconds: float,
+    graph_s: float,
+    traced: Traced,
+    launch_floor_s: float,
+    *,
+    eager: Traced,
+    starved: bool,
+    clock_ratio: float = 1.0,
 ) -> Explained:
-    """Why `timer`, which is `events` or `cupti`, says `seconds` where the graph says `graph_s`."""
+    """Why `timer`, which is `events` or `cupti`, says `seconds` where the graph says `graph_s`.
+
+    `clock_ratio` is the board's highest clock over the one that the graph was timed at: a trace is too short to
+    reach the power limit.
+    """
     change = seconds / graph_s - 1
     if abs(change) <= AGREEMENT:
         return Explained("agrees", f"{timer} and graph differ by {abs(change):.1%}")
@@ -104,6 +116,9 @@ def explain(
         return Explained("overlap", f"{said}: kernels overlap by {overlap_s * 1e6:.2f} us a call")
     if gap_s <= gap_limit_s and (timer == "events") == (seconds > graph_s):
         return Explained("launch_gap", f"{said}: {gap_s * 1e6:.2f} us before each of {kernels} launches")
+    if timer == "cupti" and seconds < graph_s <= seconds * clock_ratio * (1 + AGREEMENT):
+        held = f"the graph was timed at {1 / clock_ratio:.0%} of the highest clock, which a trace is too short to leave"
+        return Explained("clock", f"{said}: {held}")
     return Explained("unexplained", f"{said}: {gap_s * 1e6:.2f} us a launch, more than launching takes")
 
 

@@ -166,7 +166,7 @@ def _on_gpu(call: Callable[[], Any], warmup_s: float, rep_s: float, *, capturabl
     clocks = _clocks(torch.device("cuda", torch.cuda.current_device()))
     ring = Ring(({},), 0, cold=False)
     capturable = capturable and _can_be_captured(call)
-    sweep = _sweep(torch.cuda.current_device())
+    sweep = sweeping(torch.cuda.current_device())
 
     def both() -> Any:
         sweep()
@@ -206,7 +206,7 @@ def _sampled(
 
 
 @cache
-def _sweep(device: int) -> Callable[[], Any]:
+def sweeping(device: int) -> Callable[[], Any]:
     """Reads more than the L2 cache holds, and writes next to nothing: it leaves clean lines of its own."""
     rows = CACHE_MULTIPLE * _cache_bytes(torch.device("cuda", device)) // (4 * _ROW)
     source = torch.zeros(rows, _ROW, device=torch.device("cuda", device))

@@ -83,22 +83,25 @@ class Telemetry:
         return millijoules / 1e3 if millijoules else None
 
     def reading(self) -> Reading:
-        """All that settling looks at."""
-        return Reading(self.sm_clock_hz, self.power_w, self.joules, frozenset(self.marks()))
+        """All that settling looks at. It asks often, so not for what takes the driver long."""
+        return Reading(self.sm_clock_hz, self.power_w, self.joules, frozenset(self.clock_marks()))
 
-    def marks(self) -> set[str]:
-        """Of `throttled power_limited clock_locked shared ecc_errors`, those that hold now."""
-        if self._handle is None:
-            return set()
+    def clock_marks(self) -> set[str]:
+        """Of `throttled power_limited clock_locked`, those that hold now."""
         reasons = self.read("CurrentClocksThrottleReasons") or 0
         holds = {
             "power_limited": reasons & _POWER_CAP,
             "throttled": any(reasons & bit for bit in _THROTTLED),
             "clock_locked": any(reasons & bit for bit in _CLOCK_SET),
-            "shared": self._others(),
-            "ecc_errors": self._uncorrected_errors() > self._ecc_errors,
         }
         return {mark for mark, is_so in holds.items() if is_so}
+
+    def marks(self) -> set[str]:
+        """Of `throttled power_limited clock_locked shared ecc_errors`, those that hold now."""
+        if self._handle is None:
+            return set()
+        holds = {"shared": self._others(), "ecc_errors": self._uncorrected_errors() > self._ecc_errors}
+        return {*self.clock_marks(), *(mark for mark, is_so in holds.items() if is_so)}
 
     def settings(self) -> dict[str, Any]:
         """What an administrator chose for the GPU, as fields of a `Machine`."""
@@ -253,20 +256,6 @@ def precision_flags(precision: str) -> Iterator[dict[str, str]]:
         yield flags
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-@contextmanager
-def own_settings() -> Iterator[None]:
-    """Puts back what one implementation may set for the whole process: the others are measured in it too."""
-    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    try:
-        yield
-    finally:
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        torch.set_default_dtype(dtype)
-        torch.use_deterministic_algorithms(deterministic)
 
 
 def last_level_cache_bytes() -> int:

@@ -56,11 +56,14 @@ def judge(ring_s: Sequence[float], doubled_s: Sequence[float], single_s: Sequenc
 
 
 def prove(clock: Clock, launches: Sequence[Launch], out_of_time: Callable[[], bool]) -> Proof:
-    """Takes rounds of `launches`, which are the ring, the doubled ring and one buffer, until the answer is clear."""
+    """Takes rounds of `launches`, which are the ring, the doubled ring and one buffer, until the answer is clear.
+
+    Whoever gets here has bound and captured them, which takes longer than the first look: that is always taken.
+    """
     samples: list[list[float]] = [[] for _ in launches]
-    proof = Proof("unknown", "no time was left to prove the cache state")
-    for _ in range(LOOKS):
-        if out_of_time():
+    proof = Proof("unknown", "")
+    for look in range(LOOKS):
+        if look and out_of_time():
             break
         for kept, values in zip(samples, sample(clock, launches, ROUNDS), strict=True):
             kept.extend(values)

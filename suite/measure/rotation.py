@@ -97,8 +97,23 @@ def extra_slots(
     return tuple(make(index) for index in range(first, first + count))
 
 
+def free_share(device: torch.device) -> float:
+    """Share of the device's memory that nobody uses."""
+    free, total = _memory_bytes(device)
+    return free / total
+
+
+def _memory_bytes(device: torch.device) -> tuple[int, int]:
+    """What is free, and all there is."""
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        return int(free), int(total)
+    memory = psutil.virtual_memory()
+    return memory.available, memory.total
+
+
 def _too_large(size: int, device: torch.device) -> str:
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+    free, _ = _memory_bytes(device)
     if size <= _HOST_SHARE * free:
         return ""
     return f"a cold ring takes {size >> 20} MiB, more than a quarter of the free {free >> 20} MiB"

@@ -49,7 +49,11 @@ def cross_check(
             facts = {"samples_s": thinned(traced.call_s), "kernels": len(traced.names), "kernel_names": traced.names}
             why = None
             if counts:
-                why = explain("cupti", traced.kernel_s, counts, traced, launch_floor_s, eager=eager, starved=False)
+                ratio = _clock_ratio(work.clocks_hz[cache].get(name), telemetry)
+                seconds = traced.kernel_s
+                why = explain(
+                    "cupti", seconds, counts, traced, launch_floor_s, eager=eager, starved=False, clock_ratio=ratio
+                )
             found[name] = {"kernels_differ": differ, "rows": {"cupti": {**facts, **_told(why)}}}
             if timed.captured:
                 alone = one_by_one(name, "events", timed.calls, work.ready[name], clocks["events"])
@@ -61,6 +65,12 @@ def cross_check(
             found[name] = {"kernels_differ": "", "rows": {"cupti": outcome}}
     _add_events(work, cache, queued, clocks, telemetry, launch_floor_s, found)
     return found
+
+
+def _clock_ratio(clock_hz: float | None, telemetry: Telemetry) -> float:
+    """The highest clock over the one seen; 1 where either is not known."""
+    highest_hz = telemetry.max_sm_clock_hz
+    return max(highest_hz / clock_hz, 1.0) if highest_hz and clock_hz else 1.0
 
 
 def _traced(timed: Timed) -> tuple[Traced | None, Traced | None]:

@@ -31,6 +31,7 @@ class Work:
     implementations: dict[str, Implementation] = field(default_factory=dict)
     references: dict[tuple[bool, int], list[torch.Tensor]] = field(default_factory=dict)
     medians_s: dict[str, dict[str, float]] = field(default_factory=dict)
+    clocks_hz: dict[str, dict[str, float | None]] = field(default_factory=dict)
     shown: dict[str, Proof] = field(default_factory=dict)
     serving: Ring | None = None
     doubled: dict[str, Ring] = field(default_factory=dict)

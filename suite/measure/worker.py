@@ -8,7 +8,7 @@ that no library can write between the replies):
 
 and between them `{id, at: {implementation, step}}`, sent before each step, so that the parent can name
 the culprit when nothing more comes. Operations: `warm hello limits supports prepare check sample cross_check drop bye`,
-and for blocks `mount settle visit`.
+for blocks `mount settle visit`, and `timers`.
 `fatal` says that this process cannot be used further.
 """
 
@@ -70,6 +70,7 @@ class Worker:
         self._replies = replies
         self._request: dict[str, Any] = {}
         self._catalog: Any = None
+        self._is_warm = False
 
     def serve(self, requests: IO[str]) -> None:
         for line in requests:
@@ -92,6 +93,7 @@ class Worker:
 
     def _warm(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """All imports that `hello` and `prepare` will need, and nothing that touches the device."""
+        self._is_warm = True
         found = self._imported(request)
         for family, name in request["modules"]:
             # A module that cannot be imported is for `prepare` to report, where there is a row for it.
@@ -114,9 +116,11 @@ class Worker:
         self._telemetry = telemetry
         self._device = device
         self._bench = Bench(device, target, telemetry, self._at)
+        self._works: dict[str, Any] = {}
         self._work: Any = None
-        self._key: Any = None
-        self._visits: Any = None
+        self._visits: dict[str, Any] = {}
+        if self._is_warm:
+            self._bench.touch()
         return {
             "protocol": PROTOCOL,
             "device": str(device),
@@ -170,11 +174,14 @@ class Worker:
         return refusal
 
     def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Begins its case, which the requests after it are about. Other cases are dropped unless it says `keep`."""
         case = Case.from_json(request["case"])
-        key = (case.to_json(), request["seed"], request["data"], request["caches"])
-        if self._work is None or self._key != key:
-            self._drop({})
-            self._work, self._key = self._begin(case, request), key
+        key = json.dumps([case.to_json(), request["seed"], request["data"], request["caches"]])
+        if key not in self._works:
+            if not request.get("keep"):
+                self._drop({})
+            self._works[key] = self._begin(case, request)
+        self._work = self._works[key]
         implementation = self._catalog.implementation(case.family, request["implementation"])
         return self._bench.prepare(self._work, implementation, request.get("tile"))
 
@@ -207,6 +214,7 @@ class Worker:
             request.get("seconds"),
             request.get("most_s"),
             request.get("precision"),
+            energy=request.get("energy", False),
         )
         limits = Limits(**request["limits"])
         flop, bytes_moved = work.family.flop(work.case), work.family.bytes_moved(work.case)
@@ -226,25 +234,35 @@ class Worker:
         names, floor_s = request["implementations"], request["limits"]["launch_floor_s"]
         return self._bench.cross_check(self._work, names, request["cache"], floor_s)
 
+    def _timers(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Other people's benchmark functions and ours on what was prepared last."""
+        name = request["implementation"]
+        return self._bench.compare_timers(self._work, name, request["repeats"])
+
     def _mount(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Holds what was prepared last ready for visits, under the name `item`, beside what is mounted already."""
+        from gemmgate.suite.measure.rotation import free_share
         from gemmgate.suite.measure.visit import Visits
 
-        self._visits = Visits(
-            self._bench, self._work, request["implementation"], request["cache"], request.get("passes")
-        )
+        visits = Visits(self._bench, self._work, request["implementation"], request["cache"], request.get("passes"))
+        self._visits[request["item"]] = visits
         levels = {float(level): extra for level, extra in request.get("extras", {}).items()}
-        return {**self._visits.facts(), "extras": self._visits.inject(levels)}
+        made = visits.inject(levels)
+        return {**visits.facts(), "extras": made, "free_share": free_share(self._device)}
 
     def _settle(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return asdict(self._visits.settle(request["least_s"]))
+        return asdict(self._visits[request["item"]].settle(request["least_s"]))
 
     def _visit(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return asdict(self._visits.visit(request["level"], request["replays"], request["warm_s"]))
+        visits = self._visits[request["item"]]
+        return asdict(visits.visit(request["level"], request["replays"], request["warm_s"]))
 
     def _drop(self, request: Mapping[str, Any]) -> dict[str, Any]:
         import gc
 
-        self._work = self._visits = None
+        self._work = None
+        self._works.clear()
+        self._visits.clear()
         gc.collect()
         if self._device.type == "cuda":
             import torch

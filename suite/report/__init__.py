@@ -14,11 +14,14 @@ from gemmgate.suite.records import Run
 from gemmgate.suite.report import calibration as _calibration
 from gemmgate.suite.report import comparisons as _comparisons
 from gemmgate.suite.report import markdown, measured, text
+from gemmgate.suite.report import timers as _timers
 from gemmgate.suite.report.audit import audit_page
 from gemmgate.suite.report.claims import claims_table
 from gemmgate.suite.report.comparisons import comparisons_json
+from gemmgate.suite.report.layout import Block
 from gemmgate.suite.report.rows import rows_csv, rows_json
 from gemmgate.suite.report.summary import markdown_summary
+from gemmgate.suite.report.timers_picture import timers_picture
 
 Format = Literal["table", "markdown", "csv", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -35,7 +38,9 @@ __all__ = [
     "rows_json",
     "show",
     "show_calibration",
+    "show_timers",
     "table_comparisons",
+    "timers_picture",
 ]
 
 
@@ -52,12 +57,23 @@ def show(run: Run, format: str = "table", *, width: int | None = None, color: bo
     raise unknown("format", format, FORMATS)
 
 
-def show_calibration(made: Calibration, format: str, *, width: int | None = None, color: bool = False) -> str:
-    """A calibration as a table or as Markdown."""
+def show_calibration(
+    made: Calibration, format: str, *, parts: Sequence[str] = (), width: int | None = None, color: bool = False
+) -> str:
+    """A calibration as a table or as Markdown; all of it, or some of its `parts`."""
+    return _rendered(_calibration.blocks(made, parts), format, width, color)
+
+
+def show_timers(run: Run, format: str, *, width: int | None = None, color: bool = False) -> str:
+    """A comparison of timers as a table or as Markdown."""
+    return _rendered(_timers.blocks(run), format, width, color)
+
+
+def _rendered(blocks: Sequence[Block], format: str, width: int | None, color: bool) -> str:
     if format == "table":
-        return text.render(_calibration.blocks(made), width=width, color=color)
+        return text.render(blocks, width=width, color=color)
     if format == "markdown":
-        return markdown.render(_calibration.blocks(made))
+        return markdown.render(blocks)
     raise unknown("format", format, ("table", "markdown"))
 
 

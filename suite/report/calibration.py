@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Sequence
 
 from gemmgate.suite.block_rule import ALPHA, QUIET_SD
-from gemmgate.suite.calibration import FEWEST_BLOCKS, Calibration, CaseNoise, Found
+from gemmgate.suite.calibration import Calibration, CaseNoise
+from gemmgate.suite.calibration_power import FEWEST_BLOCKS, EditFound, Found
+from gemmgate.suite.errors import unknown
 from gemmgate.suite.records import Limits
 from gemmgate.suite.report import units
 from gemmgate.suite.report.layout import Block, Column, Notes, Table, cells
@@ -29,9 +32,23 @@ _NOISE = (
 """Header, whether to the right, and in which order to give way."""
 
 
-def blocks(made: Calibration) -> list[Block]:
-    """All of a calibration."""
-    return [_floors(made.limits), *_roofs(made.limits), *_noise(made), *_found(made), where(made.run)]
+PARTS = ("floors", "roofs", "noise", "power", "edits")
+"""What a calibration consists of."""
+
+
+def blocks(made: Calibration, parts: Sequence[str] = ()) -> list[Block]:
+    """All of a calibration, or some of `PARTS`, in their order; then where it was measured."""
+    for part in parts:
+        if part not in PARTS:
+            raise unknown("part of a calibration", part, PARTS)
+    found: dict[str, Callable[[], list[Block]]] = {
+        "floors": lambda: [_floors(made.limits)],
+        "roofs": lambda: _roofs(made.limits),
+        "noise": lambda: _noise(made),
+        "power": lambda: _found(made),
+        "edits": lambda: _edits(made),
+    }
+    return [*(block for name in PARTS if not parts or name in parts for block in found[name]()), where(made.run)]
 
 
 def _floors(limits: Limits) -> Notes:
@@ -75,7 +92,8 @@ def _noise(made: Calibration) -> list[Block]:
 def _line(case: CaseNoise) -> tuple[str, ...]:
     notes = []
     if case.power_limited:
-        notes.append("power-limited" + (f" at {_mhz(case.sm_clock_hz)} MHz" if case.sm_clock_hz else ""))
+        at = f" at {_mhz(case.sm_clock_hz)} MHz" if case.sm_clock_hz else ""
+        notes.append(f"power-limited{at}" + (", judged in cycles" if case.cycles_sd is not None else ""))
     if case.kernels and case.kernels > 1:
         notes.append(f"{case.kernels} kernels")
     if case.joules:
@@ -111,7 +129,8 @@ def _sentences(made: Calibration) -> list[str]:
     needs = "" if made.blocks >= FEWEST_BLOCKS else f"; it takes {FEWEST_BLOCKS} blocks"
     said = [
         f"sd is the standard deviation of a block's log-ratio: {calm} of {len(sds)} are at most 0.6%, {quieter} at "
-        "most 1%. within and between are the shares of its variance that arise in a process and from one to the next.",
+        "most 1%. within and between are the shares of its variance that arise in a process and from one to the next. "
+        "A verdict takes time and cycles of the clock that was read; at the power limit, cycles alone.",
         f"finds is the smallest slow-down found with a chance of {POWER:.0%}, at the gate's block counts and with "
         f"{GATE_CASES} cases in all{needs}.",
         f"Means beyond their sampling errors come to {_percent(made.pooled_bias)} (root mean square); "
@@ -141,6 +160,26 @@ def _found(made: Calibration) -> list[Block]:
         Column("cases", right=True),
     )
     return [Table("Code slowed down on purpose", columns, tuple(cells(_power(found)) for found in made.found))]
+
+
+def _edits(made: Calibration) -> list[Block]:
+    if not made.edits:
+        return []
+    columns = (
+        Column("case"),
+        Column("slower by", right=True),
+        Column("blocks", right=True),
+        Column("found", right=True),
+        Column("found after", right=True),
+    )
+    title = "One trip too many in the kernel's loop, in another checkout"
+    note = "found after: blocks of this calibration in their order, until screen and confirmation had both said so."
+    return [Table(title, columns, tuple(cells(_edit(edit)) for edit in made.edits)), Notes((note,))]
+
+
+def _edit(edit: EditFound) -> tuple[str, ...]:
+    after = units.counted(edit.after, "block") if edit.after else "not found"
+    return (edit.path, _percent(edit.change), str(edit.blocks), f"{edit.found.estimate:.1%}", after)
 
 
 def _power(found: Found) -> tuple[str, ...]:

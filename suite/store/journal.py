@@ -162,7 +162,10 @@ class Journal:
 
     def _go_on(self) -> str:
         rows, run = len(self._rows), self.path.stem
-        command = "calibrate" if self.path.parent.parent.name == "calibrations" else "run"
+        kind = self.path.parent.parent.name
+        if kind == "timers":  # short enough to be measured anew
+            return f"; its {rows} rows are safe in {self.path}."
+        command = "calibrate" if kind == "calibrations" else "run"
         return f", then go on with `gemmgate {command} --resume {run}`: its {rows} rows are safe in {self.path}."
 
 

@@ -1,0 +1,59 @@
+"""Whether an implementation computes what it should, before it is timed: on two sets of inputs, and repeated."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gemmgate.suite.measure import check
+from gemmgate.suite.measure.check import Errors
+from gemmgate.suite.measure.refusal import Refused
+from gemmgate.suite.measure.rotation import tensors_in
+from gemmgate.suite.measure.work import Work
+
+_OTHER_SEED = 7919
+"""Added to the seed for the second set of inputs that every implementation is checked on."""
+
+
+def check_results(work: Work, name: str, synchronize: Callable[[], None]) -> dict[str, Any]:
+    """Right on two sets of inputs, alike when repeated over poisoned outputs, inputs left as they were.
+
+    Raises `Refused` with status `broken` (or `invalid` where inputs changed).
+    """
+    begin = time.perf_counter()
+    prepared, implementation = work.ready[name], work.implementations[name]
+    worst = Errors(0.0, 0.0, 0.0)
+    for slot in (0, _OTHER_SEED):
+        inputs = work.ring.slots[0] if slot == 0 else work.make(slot)
+        prepared.workspaces.clear()
+        with check.unchanged(inputs):
+            call = prepared.bind(inputs)
+            outputs, errors = _correct(work, slot, call(), synchronize)
+            worst = max(worst, errors, key=lambda found: found.error)
+            kept = [tensor.clone() for tensor in outputs]
+            check.poison(outputs)
+            check.poison(tensors_in(prepared.workspaces))
+            again, _ = _correct(work, slot, call(), synchronize)
+        if implementation.deterministic and not all(map(torch.equal, kept, again)):
+            raise Refused(
+                "broken",
+                "not_repeatable",
+                "the second call gave other bits than the first, though it promises equal ones",
+            )
+    return {
+        "error": worst.error,
+        "error_worst_tile": worst.worst_tile,
+        "error_bound": worst.bound,
+        "check_s": time.perf_counter() - begin,
+    }
+
+
+def _correct(work: Work, slot: int, output: Any, synchronize: Callable[[], None]) -> tuple[list[torch.Tensor], Errors]:
+    synchronize()
+    errors = work.verify(slot, output)
+    if errors.reason:
+        raise Refused("broken", errors.reason, errors.detail)
+    return tensors_in(output), errors
