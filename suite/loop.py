@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from gemmgate.suite.catalog import Choice
 from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.outcomes import row_of
-from gemmgate.suite.records import CROSS_CHECK, RETRIED, Limits, Row
+from gemmgate.suite.records import CROSS_CHECK, RETRIED, SINGLY, Limits, Row
 from gemmgate.suite.workers import Worker, WorkerLost
 
 PREPARE_DEADLINE_S = 300.0
@@ -41,7 +41,7 @@ class Plan:
     `seconds` is for the whole loop and is filled; None takes default samples. With `precision` samples
     stop once every ratio is known within that share, and `seconds` is the most to take. `data` are
     distributions of the inputs, one after the other. With `cross_check`, the first cache state is timed by
-    the other timers too.
+    the other timers too; with `singly`, its calls are also timed one by one, with the cache emptied before each.
     """
 
     choices: Sequence[Choice]
@@ -51,6 +51,7 @@ class Plan:
     seconds: float | None = None
     cross_check: bool = False
     precision: float | None = None
+    singly: bool = False
 
 
 @dataclass
@@ -78,8 +79,10 @@ class _CaseState:
     failed: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def fail(self, name: str, outcome: Mapping[str, Any]) -> None:
+        """What it was before it failed (its timer, its tile) stays among the facts."""
         if name in self.ready:
             self.ready.remove(name)
+        self.facts[name] = {**self.facts.get(name, {}), **outcome}
         self.failed[name] = {key: outcome.get(key, "") for key in ("status", "reason", "detail")}
 
 
@@ -151,7 +154,8 @@ class Loop:
             measuring_s = reply["measure_s"] if reply else 0.0
             fixed_s += max(measuring_s - (seconds or measuring_s), 0.0)
             crossed = self._cross_check(state, cache, reply) if self._plan.cross_check and not index else {}
-            self._emit(state, cache, reply, crossed)
+            singly = self._singly(state, cache, reply) if self._plan.singly and not index else {}
+            self._emit(state, cache, reply, crossed, singly)
         self._fixed_s.append(fixed_s)
         try:
             self._ask("drop", CHECK_DEADLINE_S)
@@ -248,29 +252,40 @@ class Loop:
         self, state: _CaseState, cache: str, reply: Mapping[str, Any]
     ) -> dict[str, dict[str, dict[str, Any]]]:
         """Facts of rows by other timers, by name and timer. Who launches other kernels in a graph loses its time."""
-        measured: dict[str, dict[str, Any]] = reply["measured"]
-        names = [name for name in state.ready if measured.get(name, {}).get("samples_s")]
-        if not names:
-            return {}
-        self._progress.step("", f"cross-check {len(names)} implementations, {cache}")
-        try:
-            answer = self._ask(
-                "cross_check", CHECK_DEADLINE_S, implementations=names, cache=cache, limits=asdict(self._limits)
-            )
-        except WorkerLost as lost:
-            answer = {"status": lost.status, "reason": lost.reason, "detail": str(lost), "fatal": True}
+        names, answer = self._ask_again("cross_check", state, cache, reply, limits=asdict(self._limits))
         if not answer.get("ok"):
-            if answer.get("fatal"):
-                self._replace()
-                survivors, state.ready = list(state.ready), []
-                self._make_ready(state, survivors, check=False)
-            failed = {key: answer[key] for key in ("status", "reason", "detail")}
-            return {name: {"cupti": failed} for name in names}
-        self.spent.measuring += answer["measure_s"]
+            return {name: {"cupti": answer} for name in names}
         for name, found in answer["crossed"].items():
             if found["kernels_differ"]:
-                measured[name].update(status="invalid", reason="other_kernels", detail=found["kernels_differ"])
+                reply["measured"][name].update(status="invalid", reason="other_kernels", detail=found["kernels_differ"])
         return {name: found["rows"] for name, found in answer["crossed"].items()}
+
+    def _singly(self, state: _CaseState, cache: str, reply: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Facts of rows of calls timed one by one, by name."""
+        names, answer = self._ask_again("singly", state, cache, reply)
+        timed: dict[str, dict[str, Any]] = answer["timed"] if answer.get("ok") else dict.fromkeys(names, answer)
+        return timed
+
+    def _ask_again(
+        self, op: str, state: _CaseState, cache: str, reply: Mapping[str, Any], **fields: Any
+    ) -> tuple[list[str], dict[str, Any]]:
+        """Who was timed, and what a further look at them says, or how it failed: that costs nobody the time it has."""
+        names = [name for name in state.ready if reply["measured"].get(name, {}).get("samples_s")]
+        if not names:
+            return names, {}
+        self._progress.step("", f"{op.replace('_', '-')} {len(names)} implementations, {cache}")
+        try:
+            answer = self._ask(op, CHECK_DEADLINE_S, implementations=names, cache=cache, **fields)
+        except WorkerLost as lost:
+            answer = {"status": lost.status, "reason": lost.reason, "detail": str(lost), "fatal": True}
+        if answer.get("ok"):
+            self.spent.measuring += answer["measure_s"]
+            return names, answer
+        if answer.get("fatal"):
+            self._replace()
+            survivors, state.ready = list(state.ready), []
+            self._make_ready(state, survivors, check=False)
+        return names, {key: answer[key] for key in ("status", "reason", "detail")}
 
     def _find_culprits(self, state: _CaseState, names: Sequence[str], cache: str) -> list[str]:
         """Those that lose a worker also when sampled alone."""
@@ -307,8 +322,9 @@ class Loop:
         cache: str,
         reply: Mapping[str, Any],
         crossed: Mapping[str, Mapping[str, Mapping[str, Any]]],
+        singly: Mapping[str, Mapping[str, Any]],
     ) -> None:
-        """One row for each implementation, those that failed earlier included, and one for each other timer."""
+        """One row for each implementation, those that failed earlier included, and one for each other way of timing."""
         measured: Mapping[str, Mapping[str, Any]] = reply["measured"]
         outcomes = {name: measured.get(name) or state.failed[name] for name in state.choice.implementations}
         ok = [name for name, outcome in outcomes.items() if outcome.get("samples_s") and not outcome.get("status")]
@@ -330,8 +346,11 @@ class Loop:
             # A trace is taken of one implementation after the other: it gives no ratio.
             for timer, found in crossed.get(name, {}).items():
                 quoted = {"yardstick": yardstick} if timer == "events" else {"visit": ""}
-                common = {**shared, "timer": timer, "phase": CROSS_CHECK, **quoted}
+                common: dict[str, Any] = {**shared, "timer": timer, "phase": CROSS_CHECK, **quoted}
                 self._put(row_of(state.choice.family, state.choice.case, name, found, **common))
+            if name in singly:
+                common = {**shared, "timer": "events", "phase": SINGLY, "cache": "cold", "yardstick": yardstick}
+                self._put(row_of(state.choice.family, state.choice.case, name, singly[name], **common))
 
     def _put(self, row: Row) -> None:
         self._sink(row)

@@ -68,8 +68,9 @@ def test_other_cases_do_not_count() -> None:
 
 
 def test_their_protocol_and_ours_are_kept_apart() -> None:
-    """Rows timed by events give the figure by the claim's protocol, rows from graphs ours, and neither the other."""
-    both = of(pair(8192, 1.3), pair(8192, 1.1, timer="events"))
+    """Calls timed singly give the figure by the claim's protocol, graphs ours; a cross-check's events give neither."""
+    crossed = pair(8192, 2.0, timer="events", phase="cross_check")
+    both = of(pair(8192, 1.3), pair(8192, 1.1, timer="events", phase="singly"), crossed)
     assert figure(CLAIM, both, "published").mean == pytest.approx(1.1, rel=1e-3)
     assert figure(CLAIM, both, "ours").mean == pytest.approx(1.3, rel=1e-3)
     assert figure(CLAIM, of(pair(8192, 1.3)), "published").why == "not timed so"
@@ -90,6 +91,7 @@ def test_first_implementation_that_was_measured_counts() -> None:
         (CLAIM, of(pair(4096, 1.3)), "no such cases in the run"),
         (CLAIM, of(pair(8192, 1.3, "decompose_k_best")), "no such implementation in the run"),
         (replace(CLAIM, implementations=()), of(pair(8192, 1.3)), "nothing of ours does this"),
+        (replace(CLAIM, family="fused"), of(pair(8192, 1.3)), "family fused is not in the run"),
     ],
 )
 def test_what_was_not_run_says_why(claim: Claim, of_run: Run | None, why: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated
@@ -11,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from gemmgate.suite import catalog, loop
+from gemmgate.suite import catalog, loop, warming
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
 from gemmgate.suite.cli._measuring import known_limits, run_loop, usual_caches
@@ -26,6 +28,7 @@ from gemmgate.suite.workers import Worker, own_overlay
 ORDER = 20
 ALL_CACHES = ("cold", "hot", "serving")
 DATA = ("normal", "uniform", "integers", "zeros", "activations")
+TIMERS = ("events",)
 
 
 def command(
@@ -57,6 +60,17 @@ def command(
     cross_check: Annotated[
         bool, typer.Option("--cross-check", help="Time by blocked events and by CUPTI too, and explain what differs.")
     ] = False,
+    timer: Annotated[
+        str, typer.Option(metavar="NAME", help="events: also time calls one by one, as published figures are.")
+    ] = "",
+    compile_workers: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Workers that first compile all that takes long, such as Inductor's ways; 0: none. Default: by cores.",
+        ),
+    ] = None,
     commit: Annotated[str, typer.Option(help="Commit to file the run under, where git cannot tell.")] = "",
     resume: Annotated[str, typer.Option(metavar="RUN", help="Measure what is missing in this run.")] = "",
     config: options.Config = None,
@@ -75,6 +89,8 @@ def command(
     begun = time.monotonic()
     if data not in DATA:
         raise UsageError(f"--data '{data}' is none of {', '.join(DATA)}.")
+    if timer not in ("", *TIMERS):
+        raise UsageError(f"--timer '{timer}' is none of {', '.join(TIMERS)}.")
     suites = suite or []
     known = options.families(suites)
     store = options.store(results)
@@ -92,6 +108,7 @@ def command(
         made = Made.from_json(earlier["made"]) if "made" in earlier else None
         wished, seed, data = tuple(earlier["caches"]), earlier["seed"], earlier["data"]
         sweep_data, cross_check = earlier.get("sweep_data", False), earlier.get("cross_check", False)
+        timer = timer or earlier.get("timer", "")
     elif made is None and not selection.cases and not selection.tags:
         selection = replace(selection, tags=("quick",))
     distributions = DATA if sweep_data else (data,)
@@ -106,6 +123,8 @@ def command(
     try:
         if cross_check and not worker.target.is_gpu:
             raise UsageError("--cross-check compares the timers of a GPU; on a CPU there is one. Leave it out.")
+        if timer and not worker.target.is_gpu:
+            raise UsageError(f"--timer {timer} is for a GPU; a CPU has one timer. Leave it out.")
         caches = wished or usual_caches(worker)
         utc = utc_now()
         now = Run(
@@ -123,6 +142,7 @@ def command(
                 "data": data,
                 "sweep_data": sweep_data,
                 "cross_check": cross_check,
+                "timer": timer,
             },
             command=options.command_line(sys.argv[1:]),
         )
@@ -130,11 +150,12 @@ def command(
         with journal:
             choices = loop.missing(choices, caches, journal.rows, distributions)
             share = precision / 100 if precision else None
-            plan = loop.Plan(choices, caches, seed, distributions, seconds, cross_check, share)
+            plan = loop.Plan(choices, caches, seed, distributions, seconds, cross_check, share, timer == "events")
+            warmed_s = _warm(choices, worker, start, compile_workers, seconds)
             limits = known_limits(worker, store)
             journal.update(limits=limits)
             done = run_loop(plan, worker, limits, restart=start, sink=journal.append, console=console, begun=begun)
-            journal.update(seconds=done.spent.to_json())
+            journal.update(seconds=_spent(done.spent, warmed_s))
             if len(done.skipped) == len(choices) and not journal.rows:
                 raise CannotMeasureError(
                     f"Not one of {len(choices)} cases found time within --seconds {seconds:g}: give more time."
@@ -151,6 +172,34 @@ def command(
             f"go on with `gemmgate run --resume {finished.id}`."
         )
     raise typer.Exit(_exit_code(finished))
+
+
+def _warm(
+    choices: Sequence[catalog.Choice],
+    worker: Worker,
+    start: Callable[[], Worker],
+    count: int | None,
+    seconds: float | None,
+) -> float:
+    """Compiles beforehand where that pays, for a third of `seconds` at most, and says so. Seconds that it took."""
+    slow = warming.to_compile(choices)
+    if count is None:
+        count = warming.worker_count(worker.target, os.cpu_count() or 1, len(slow))
+    if not slow or not count:
+        return 0.0
+    _terminal.say(f"compiling beforehand for {len(slow)} cases, with {count} workers.")
+    warmed = warming.warm(slow, start, count, seconds / 3 if seconds else None)
+    if warmed.problem:
+        _terminal.say(f"compiled for {warmed.cases} of {warmed.of} cases; {warmed.problem}")
+    return warmed.seconds
+
+
+def _spent(spent: loop.Spent, warmed_s: float) -> dict[str, float]:
+    """Where the seconds went, with those of compiling beforehand taken out of the waiting."""
+    seconds = spent.to_json()
+    if warmed_s:
+        seconds = {"warming": warmed_s, **seconds, "waiting": max(seconds["waiting"] - warmed_s, 0.0)}
+    return seconds
 
 
 def _caches(text: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from gemmgate.suite.cases import Case, Family, Implementation, Inputs, Prepared, Target, Tile
-from gemmgate.suite.measure import check, states, witness
+from gemmgate.suite.measure import check, singly, states, witness
 from gemmgate.suite.measure.check import Errors
 from gemmgate.suite.measure.clock import EventClock, HostClock
 from gemmgate.suite.measure.machine import Telemetry, own_settings, precision_flags
@@ -107,6 +107,7 @@ class Bench:
         work.ready[name] = prepared
         work.implementations[name] = implementation
         return {
+            "timer": "events" if "events" in self.clocks and not prepared.capturable else self._clock.name,
             "tile": dict(prepared.tile) if prepared.tile is not None else None,
             "algorithm": prepared.algorithm,
             "device_code": prepared.device_code,
@@ -202,6 +203,15 @@ class Bench:
         with precision_flags(work.case.precision):
             found = witness.cross_check(work, names, cache, self.clocks, self.telemetry, launch_floor_s, self.at)
         return {"crossed": found, "measure_s": time.perf_counter() - begin}
+
+    def singly(self, work: Work, names: Sequence[str], cache: str) -> dict[str, Any]:
+        """The same calls timed as others do, once `sample` has timed them in this cache state."""
+        if self.device.type != "cuda":
+            raise Refused("unsupported", "no_events", "events time calls on a GPU")
+        begin = time.perf_counter()
+        with precision_flags(work.case.precision):
+            found = singly.time_singly(work, names, cache, self.telemetry, self.at)
+        return {"timed": found, "measure_s": time.perf_counter() - begin}
 
     def _correct(self, work: Work, slot: int, output: Any) -> tuple[list[torch.Tensor], Errors]:
         self._synchronize()

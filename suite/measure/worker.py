@@ -7,8 +7,8 @@ that no library can write between the replies):
     {id, op, deadline_s, ...}  ->  {id, ok: true, ...}  or  {id, status, reason, detail, fatal?}
 
 and between them `{id, at: {implementation, step}}`, sent before each step, so that the parent can name
-the culprit when nothing more comes. Operations: `warm hello limits supports prepare check sample cross_check drop bye`,
-and for blocks `mount settle visit`.
+the culprit when nothing more comes. Operations: `warm hello limits supports prepare check sample cross_check
+singly drop bye`, and for blocks `mount settle visit`.
 `fatal` says that this process cannot be used further.
 """
 
@@ -225,6 +225,9 @@ class Worker:
     def _cross_check(self, request: Mapping[str, Any]) -> dict[str, Any]:
         names, floor_s = request["implementations"], request["limits"]["launch_floor_s"]
         return self._bench.cross_check(self._work, names, request["cache"], floor_s)
+
+    def _singly(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return self._bench.singly(self._work, request["implementations"], request["cache"])
 
     def _mount(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from gemmgate.suite.measure.visit import Visits
