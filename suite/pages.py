@@ -4,8 +4,9 @@
     ...
     <!-- /table:h200 -->
 
-The first word says what to write, `table` or `claims`; the word behind the colon names the machine that it is about.
-Without `run` a block says that nothing was measured yet.
+The first word says what to write: `table`, `claims`, or `trial`, what `gemmgate try` printed; the word behind the
+colon is a name of the block. `run` may be several ids with commas between them. Without it a block says that nothing
+was measured yet.
 """
 
 from __future__ import annotations
@@ -17,15 +18,19 @@ from pathlib import Path
 
 from gemmgate.suite.errors import unknown
 from gemmgate.suite.records import Run
-from gemmgate.suite.report import claims_table, markdown_summary
+from gemmgate.suite.report import claims_table, markdown, markdown_summary
+from gemmgate.suite.report.measured import where
+from gemmgate.suite.report.trial import outcome
+from gemmgate.suite.store import Store
 
 _BLOCK = re.compile(
     r"<!-- (?P<kind>\w+):(?P<name>[\w-]+)(?P<options>( \w+=\S+)*) -->\n(?P<text>.*?)<!-- /(?P=kind):(?P=name) -->",
     re.DOTALL,
 )
 _OPTIONS = ("run", "impl", "cache", "tag")
-_KINDS = ("table", "claims")
-Load = Callable[[str], Run]
+_KINDS = ("table", "claims", "trial")
+TRIALS = "trials"
+"""Folder of the results in which the trials that pages show are stored: `latest` should not find them elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,9 @@ class Block:
         return self.options.get("run", "")
 
 
+Load = Callable[[Block], Run]
+
+
 def find(root: Path) -> list[Path]:
     """The README and the pages of `docs` that have a block."""
     pages = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
@@ -51,6 +59,16 @@ def find(root: Path) -> list[Path]:
 def blocks(page: str) -> list[Block]:
     """The blocks of a page's text. Raises `UsageError` for a kind or an option that does not exist."""
     return [_block(found) for found in _BLOCK.finditer(page)]
+
+
+def store_of(kind: str, store: Store) -> Store:
+    """Where the runs of a kind of block are."""
+    return Store(store.root / TRIALS) if kind == "trial" else store
+
+
+def loader(store: Store) -> Load:
+    """The run that a block names."""
+    return lambda block: store_of(block.kind, store).load(block.run)
 
 
 def rewritten(page: str, load: Load, runs: Mapping[str, str]) -> str:
@@ -68,16 +86,26 @@ def rewritten(page: str, load: Load, runs: Mapping[str, str]) -> str:
 
 def rendered(block: Block, load: Load) -> str:
     """What belongs between the markers of a block."""
-    run = load(block.run) if block.run else None
+    run = load(block) if block.run else None
     cache = block.options.get("cache", "cold")
     if block.kind == "claims":
         return f"\n{claims_table(run, cache)}\n"
     if run is None:
         return "\nNot measured yet.\n\n"
+    if block.kind == "trial":
+        return f"\n{_trial(run)}\n"
     tags = set(filter(None, block.options.get("tag", "").split(",")))
     shown = replace(run, rows=tuple(row for row in run.rows if not tags or tags & set(row.tags)))
     names = tuple(filter(None, block.options.get("impl", "").split(",")))
     return f"\n{markdown_summary(shown, names, cache)}\n"
+
+
+def _trial(run: Run) -> str:
+    """The command, what it printed below its table, and where that was."""
+    came_to = outcome(run)
+    lines = [f"$ {run.command}", *came_to.lines, f"exit code {came_to.exit_code}"]
+    printed = "\n".join(f"    {line}" for line in lines)
+    return f"{printed}\n\n{markdown.render([where(run)])}"
 
 
 def _without_run(options: Mapping[str, str]) -> dict[str, str]:

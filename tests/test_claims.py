@@ -123,12 +123,13 @@ def test_pages_say_what_their_runs_say(page: Path) -> None:
     found = pages.blocks(page.read_text(encoding="utf-8"))
     assert found
     for block in found:
-        assert block.text == pages.rendered(block, Store(ROOT / "results").load), "`gemmgate pages` writes it anew"
+        assert block.text == pages.rendered(block, pages.loader(Store(ROOT / "results"))), "`gemmgate pages` writes it"
 
 
 def test_readme_and_claims_have_blocks() -> None:
-    """The pages that a run is written into are the README and the claims."""
-    assert [path.relative_to(ROOT).as_posix() for path in pages.find(ROOT)] == ["README.md", "docs/claims.md"]
+    """The pages that a run is written into are the README, the claims and the trials of somebody's kernels."""
+    found = [path.relative_to(ROOT).as_posix() for path in pages.find(ROOT)]
+    assert found == ["README.md", "docs/claims.md", "docs/own-kernel.md"]
 
 
 PAGE = """# Title
@@ -148,8 +149,8 @@ def test_a_page_is_rewritten_between_its_markers() -> None:
     """Text around blocks and options stay, a new run is named in its block alone, and writing again changes nothing."""
     loaded: list[str] = []
 
-    def load(reference: str) -> Run:
-        loaded.append(reference)
+    def load(block: pages.Block) -> Run:
+        loaded.append(block.run)
         return of(pair(8192, 1.25), pair(16384, 3.0, tags=("full",)))
 
     page = pages.rewritten(PAGE, load, {"h200": "a"})
@@ -179,6 +180,22 @@ def test_misspelt_markers(marker: str, said: str) -> None:
     name = marker.partition(" ")[0]
     with pytest.raises(UsageError, match=said.replace("?", r"\?")):
         pages.blocks(f"<!-- {marker} -->\n<!-- /{name} -->")
+
+
+def test_a_trial_is_shown_as_it_was_printed(tmp_path: Path) -> None:
+    """A block of a trial has the command, the lines and the exit code of the run below results/trials, and where."""
+    tried = {"function": "wrong.py:matmul", "name": "matmul", "against": "cublas", "checked": ["a", "b"], "of": 2}
+    selection = {"caches": ["cold"], "tried": {**tried, "timed": False}}
+    command = "gemmgate try wrong.py:matmul --family dense_splitk"
+    wrong = row("matmul", status="broken", reason="error_above_bound", detail="error 0.5", case="a")
+    store = Store(tmp_path)
+    stored(Store(tmp_path / "trials"), run(selection=selection, command=command), wrong)
+    page = pages.rewritten("<!-- trial:x run=latest -->\n<!-- /trial:x -->", pages.loader(store), {})
+    assert page.startswith(
+        "<!-- trial:x run=latest -->\n\n    $ gemmgate try wrong.py:matmul --family dense_splitk\n"
+        "    Wrong: matmul failed on 1 of 2 cases, so nothing was timed.\n"
+        "      a: matmul is wrong: error 0.5.\n    exit code 1\n\nNVIDIA H200 ("
+    )
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +12,9 @@ torch = pytest.importorskip("torch", reason="what is measured runs in torch")
 
 from gemmgate.suite.cases import Implementation, Prepared  # noqa: E402  torch first
 from gemmgate.suite.measure import singly  # noqa: E402
+from gemmgate.suite.report import show  # noqa: E402
+from gemmgate.suite.series import collect  # noqa: E402
+from tests import runs  # noqa: E402
 from tests.fakes import FakeClock, FakeCuda, FakeTelemetry, make_bench  # noqa: E402
 
 TIMES_S = {"fast": 4e-6, "slow": 8e-6}
@@ -94,3 +99,33 @@ def test_one_that_raises_has_no_time(cuda: FakeCuda) -> None:
     found = time_singly({"good": Timed(cuda, 4e-6), "raises": Raises(cuda, 4e-6)})
     assert (found["raises"]["status"], found["raises"]["reason"]) == ("error", "RuntimeError")
     assert len(found["good"]["samples_s"]) == 60
+
+
+# what a reader sees
+
+
+def pair(case: str, speedup: float, **fields: Any) -> list[Any]:
+    """cuBLAS at 12 us and a kernel that is so many times as fast."""
+    known = {"case": case, "visit": case, **fields}
+    return [runs.row("cublas", 12e-6, **known), runs.row("mine", 12e-6 / speedup, **known)]
+
+
+def test_means_of_both_ways_stand_side_by_side() -> None:
+    """Singly 1.1 and 1.21 come to 1.1537, by the method 1.2 and 1.3 to 1.2490; a case with one of both has no part."""
+    alone = {"timer": "events", "phase": "singly"}
+    rows = [*pair("x", 1.2), *pair("y", 1.3), *pair("z", 5.0), *pair("x", 1.1, **alone), *pair("y", 1.21, **alone)]
+    shown = show(runs.run(rows), "markdown")
+    (line,) = re.findall(r"^\| mine \| (\S+) \(2\) \| (\S+) \(2\) \|$", shown, re.MULTILINE)
+    assert [float(mean) for mean in line] == pytest.approx([math.sqrt(1.1 * 1.21), math.sqrt(1.2 * 1.3)], rel=2e-3)
+    assert "Two events" not in show(runs.run(pair("x", 1.2)), "markdown")
+
+
+def test_no_other_number_rests_on_them() -> None:
+    """Times of calls timed singly are not in the table of times, the geometric means or a history."""
+    rows = [*pair("x", 1.2), *pair("x", 7.0, timer="events", phase="singly")]
+    shown = show(runs.run(rows), "markdown")
+    assert shown.count("| x |") == 1
+    (mean,) = re.findall(r"^\| mine \| (\S+) \(1\) \| 1 \| 0 \| 0 \|", shown, re.MULTILINE)
+    assert float(mean) == pytest.approx(1.2, rel=2e-3)
+    series, _ = collect([runs.run(rows)], {"0a1b2c3d4e5f": 1})
+    assert {point.row.phase for points in series.values() for point in points} == {""}

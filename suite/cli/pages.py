@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -28,29 +29,31 @@ def command(
     """Write the tables of README and docs anew from the runs that they name.
 
     A page holds blocks between markers, such as <!-- table:h200 run=... --> and <!-- /table:h200 -->. A finished
-    run that others can see, committed below results/, is what belongs there.
+    run that others can see, committed below results/, is what belongs there; several with commas between them
+    are shown as one. What `gemmgate try` printed is shown from results/trials.
     """
     store, root = _options.store(results), own_overlay()
     found = pages.find(root)
     if not found:
         raise UsageError(f"No page below {root} has a block: this command works in a checkout.")
-    names = {block.name for page in found for block in pages.blocks(page.read_text(encoding="utf-8"))}
-    runs = dict(_named(text, names, store) for text in run or ())
+    blocks = [block for page in found for block in pages.blocks(page.read_text(encoding="utf-8"))]
+    stores = {block.name: pages.store_of(block.kind, store) for block in blocks}
+    runs = dict(_named(text, stores) for text in run or ())
     for page in found:
         before = page.read_text(encoding="utf-8")
-        after = pages.rewritten(before, store.load, runs)
+        after = pages.rewritten(before, pages.loader(store), runs)
         page.write_text(after, encoding="utf-8")
         _terminal.put(f"{page.relative_to(root)}: {'as it was' if after == before else 'written'}")
 
 
-def _named(text: str, names: set[str], store: Store) -> tuple[str, str]:
-    """The block's name and the id of the run, which must be one finished run of a clean tree."""
+def _named(text: str, stores: Mapping[str, Store]) -> tuple[str, str]:
+    """The block's name and the id of the run, or ids of runs, which must be finished and of a clean tree."""
     name, separator, reference = text.partition("=")
     if not separator or not reference:
-        raise UsageError(f"--run '{text}' should be NAME=RUN, such as h200=latest. Names: {', '.join(sorted(names))}.")
-    if name not in names:
-        raise unknown("block", name, names)
-    reading = store.read(reference)
+        raise UsageError(f"--run '{text}' should be NAME=RUN, such as h200=latest. Names: {', '.join(sorted(stores))}.")
+    if name not in stores:
+        raise unknown("block", name, stores)
+    reading = stores[name].read(reference)
     _refuse_unfit(reading.run, reading.state)
     return name, reading.run.id
 

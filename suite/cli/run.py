@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -91,14 +92,14 @@ def command(
         raise UsageError(f"--data '{data}' is none of {', '.join(DATA)}.")
     if timer not in ("", *TIMERS):
         raise UsageError(f"--timer '{timer}' is none of {', '.join(TIMERS)}.")
-    suites = suite or []
-    known = options.families(suites)
     store = options.store(results)
+    reading = store.read(resume) if resume else None
+    suites = suite or [Path(folder) for folder in (reading.run.selection.get("suites", ()) if reading else ())]
+    known = options.families(suites)
     selection = options.selection(family, case, impl, tag)
     made = options.made(known, family, config, shapes, tokens, dtype)
     wished = _caches(cache)
-    if resume:
-        reading = store.read(resume)
+    if reading:
         earlier = reading.run.selection
         if not {"caches", "seed", "data"} <= earlier.keys():
             raise UsageError(f"Run {reading.run.id} does not say what it selected: `gemmgate run` did not begin it.")
@@ -113,7 +114,7 @@ def command(
         selection = replace(selection, tags=("quick",))
     distributions = DATA if sweep_data else (data,)
     choices = (known.with_cases(made.cases) if made else known).select(selection)
-    if resume and reading.state == "finished" and not loop.missing(choices, wished, reading.run.rows, distributions):
+    if reading and reading.state == "finished" and not loop.missing(choices, wished, reading.run.rows, distributions):
         _terminal.say(f"nothing is missing in run {reading.run.id}: nothing was measured or stored.")
         raise typer.Exit(PASS)
     committed = describe_commit(own_overlay(), commit)
@@ -143,6 +144,7 @@ def command(
                 "sweep_data": sweep_data,
                 "cross_check": cross_check,
                 "timer": timer,
+                **({"suites": [str(folder) for folder in suites]} if suites else {}),
             },
             command=options.command_line(sys.argv[1:]),
         )

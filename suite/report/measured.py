@@ -33,7 +33,8 @@ def where(run: Run) -> Notes:
     names = ("torch", "triton", "cuda", "driver", "cublas", "blas", "python")
     versions = [f"{name} {getattr(stack, name)}" for name in names if getattr(stack, name)]
     versions += [units.counted(stack.threads, "thread")] if stack.threads else []
-    board = f", board {machine.board}" if machine.board else ""
+    boards = sorted({row.board for row in run.rows if row.board}) or [machine.board]
+    board = f", board{'s' if len(boards) > 1 else ''} {', '.join(boards)}" if any(boards) else ""
     commit = (run.commit[:10] or "no commit") + (" with uncommitted changes" if run.dirty else "")
     lines = [
         f"{machine.model} ({machine.key}{board}) · {' · '.join(versions) or 'unknown versions'}",
