@@ -32,11 +32,10 @@ DATA = ("normal", "uniform", "integers", "zeros", "activations")
 TIMERS = ("events",)
 
 
+@options.grouped
 def command(
-    family: options.Family = None,
-    case: options.Case = None,
-    impl: options.Impl = None,
-    tag: options.Tag = None,
+    selected: options.Selected,
+    given: options.Given,
     device: options.Device = "auto",
     seconds: Annotated[
         float | None,
@@ -74,10 +73,6 @@ def command(
     ] = None,
     commit: Annotated[str, typer.Option(help="Commit to file the run under, where git cannot tell.")] = "",
     resume: Annotated[str, typer.Option(metavar="RUN", help="Measure what is missing in this run.")] = "",
-    config: options.Config = None,
-    shapes: options.Shapes = None,
-    tokens: options.Tokens = "",
-    dtype: options.Dtype = "",
     format: Annotated[options.Format, typer.Option(help="How the finished run is shown.")] = options.Format.TABLE,
     results: options.Results = None,
     suite: options.Suite = None,
@@ -96,8 +91,8 @@ def command(
     reading = store.read(resume) if resume else None
     suites = suite or [Path(folder) for folder in (reading.run.selection.get("suites", ()) if reading else ())]
     known = options.families(suites)
-    selection = options.selection(family, case, impl, tag)
-    made = options.made(known, family, config, shapes, tokens, dtype)
+    selection = selected.selection()
+    made = given.made(known, selection.families)
     wished = _caches(cache)
     if reading:
         earlier = reading.run.selection
