@@ -9,10 +9,12 @@ from typing import Any
 
 from gemmgate.suite.catalog import Choice
 from gemmgate.suite.outcomes import row_of
-from gemmgate.suite.records import CROSS_CHECK, RETRIED, Row
+from gemmgate.suite.records import CROSS_CHECK, RETRIED, SINGLY, Row
 
 Crossed = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """Facts of rows by other timers, by implementation and timer."""
+Singly = Mapping[str, Mapping[str, Any]]
+"""Facts of rows of calls timed one by one, by implementation."""
 
 
 @dataclass
@@ -26,22 +28,25 @@ class CaseState:
     failed: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def fail(self, name: str, outcome: Mapping[str, Any]) -> None:
+        """What it was before it failed (its timer, its tile) stays among the facts."""
         if name in self.ready:
             self.ready.remove(name)
+        self.facts[name] = {**self.facts.get(name, {}), **outcome}
         self.failed[name] = {key: outcome.get(key, "") for key in ("status", "reason", "detail")}
 
 
 def case_rows(
     state: CaseState,
     reply: Mapping[str, Any],
-    crossed: Crossed,
     *,
+    crossed: Crossed,
+    singly: Singly,
     cache: str,
     timer: str,
     seed: int,
     flags: Mapping[str, str],
 ) -> Iterator[Row]:
-    """One row for each implementation, those that failed earlier included, and one for each other timer.
+    """One row for each implementation, those that failed earlier included, and one for each other way of timing.
 
     `reply` is what the worker said of samples in this cache state; `timer` the word for who took them.
     """
@@ -65,6 +70,9 @@ def case_rows(
         for other, found in crossed.get(name, {}).items():
             quoted = {"yardstick": yardstick} if other == "events" else {"visit": ""}
             yield row_of(family, case, name, found, **{**shared, "timer": other, "phase": CROSS_CHECK, **quoted})
+        if name in singly:
+            alone = {"timer": "events", "phase": SINGLY, "cache": "cold", "yardstick": yardstick}
+            yield row_of(family, case, name, singly[name], **{**shared, **alone})
 
 
 def missing(

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from gemmgate.suite.errors import UsageError
-from gemmgate.suite.records import Row, Run
+from gemmgate.suite.records import CROSS_CHECK, SINGLY, Row, Run
 from gemmgate.suite.sides import Side, difference, notes
 from gemmgate.suite.statistics import Interval, ratio_interval
 
@@ -103,21 +104,22 @@ def newest(rows: Iterable[Row]) -> tuple[Row, ...]:
     return tuple(kept.values())
 
 
-def rate(rows: Sequence[Row]) -> tuple[Rated, ...]:
+def rate(rows: Sequence[Row], selection: Mapping[str, Any] | None = None) -> tuple[Rated, ...]:
     """The newest rows, each against the yardstick that was sampled in the same rounds.
 
-    Yardsticks are looked up among all rows: a case that was measured again in part has two of them,
-    and each row belongs to the one of its own visit.
+    `selection` is that of the run, which `repro` needs for what the rows do not say. Yardsticks are looked up
+    among all rows: a case that was measured again in part has two of them, and each row belongs to the one of its
+    own visit.
     """
     found = {_place(row, row.implementation): row for row in sorted(rows, key=lambda row: row.utc) if row.visit}
-    return tuple(_rated(row, found.get(_place(row, row.yardstick))) for row in newest(rows))
+    return tuple(_rated(row, found.get(_place(row, row.yardstick)), selection or {}) for row in newest(rows))
 
 
 def _place(row: Row, implementation: str) -> tuple[str, ...]:
     return (row.family, row.case, row.cache, row.timer, row.phase, row.target, row.visit, implementation)
 
 
-def _rated(row: Row, yardstick: Row | None) -> Rated:
+def _rated(row: Row, yardstick: Row | None, selection: Mapping[str, Any]) -> Rated:
     why = _why_no_ratio(row, yardstick)
     ratio = error = None
     if yardstick is not None and not why:
@@ -125,18 +127,29 @@ def _rated(row: Row, yardstick: Row | None) -> Rated:
         ratio = ratio_interval(yardstick.samples_s, row.samples_s, paired=paired)
     if yardstick is not None and yardstick.status == "ok" and row.error is not None and yardstick.error is not None:
         error = _multiple(row.error, yardstick.error)
-    names = ",".join(dict.fromkeys(name for name in (row.yardstick, row.implementation) if name))
-    words = ["gemmgate", "run", "--family", row.family, "--case", row.case, "--impl", names]
-    words += ["--cache", row.cache] if row.cache else []
     return Rated(
         row=row,
         yardstick=row.yardstick,
         ratio=ratio,
         roof_share=row.roof_s / row.median_s if row.roof_s is not None and row.median_s else None,
         error_vs_yardstick=error,
-        repro=shlex.join([*words, *(["--data", row.data] if row.data else []), "--seed", str(row.seed)]),
+        repro=_repro(row, selection),
         why=why,
     )
+
+
+def _repro(row: Row, selection: Mapping[str, Any]) -> str:
+    """A case of somebody's own shapes is asked for by its name, so neither a model nor a file of shapes is needed."""
+    suites = [word for folder in selection.get("suites", ()) for word in ("--suite", folder)]
+    if tried := selection.get("tried"):
+        words = ["try", tried["function"], "--family", row.family, "--case", row.case, "--against", tried["against"]]
+        return shlex.join(["gemmgate", *words, *suites])
+    names = ",".join(dict.fromkeys(name for name in (row.yardstick, row.implementation) if name))
+    words = ["run", "--family", row.family, "--case", row.case, "--impl", names]
+    words += ["--cache", row.cache] if row.cache else []
+    words += {CROSS_CHECK: ["--cross-check"], SINGLY: ["--timer", "events"]}.get(row.phase, [])
+    words += ["--data", row.data] if row.data else []
+    return shlex.join(["gemmgate", *words, "--seed", str(row.seed), *suites])
 
 
 def _why_no_ratio(row: Row, yardstick: Row | None) -> str:

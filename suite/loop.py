@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from gemmgate.suite.case_rows import CaseState, Crossed, case_rows
+from gemmgate.suite.case_rows import CaseState, Crossed, Singly, case_rows
 from gemmgate.suite.catalog import Choice
 from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.records import Limits, Row
@@ -40,7 +40,8 @@ class Plan:
     `seconds` is for the whole loop and is filled; None takes default samples. With `precision` samples
     stop once every ratio is known within that share, and `seconds` is the most to take. `data` are
     distributions of the inputs, one after the other. With `cross_check`, the first cache state is timed by
-    the other timers too; with `energy`, joules of a call are measured.
+    the other timers too; with `energy`, joules of a call are measured; with `singly`, calls are also timed one
+    by one, with the cache emptied before each.
     """
 
     choices: Sequence[Choice]
@@ -51,6 +52,7 @@ class Plan:
     cross_check: bool = False
     precision: float | None = None
     energy: bool = False
+    singly: bool = False
 
 
 @dataclass
@@ -135,7 +137,8 @@ class Loop:
             measuring_s = reply["measure_s"] if reply else 0.0
             fixed_s += max(measuring_s - (seconds or measuring_s), 0.0)
             crossed = self._cross_check(state, cache, reply) if self._plan.cross_check and not index else {}
-            self._emit(state, cache, reply, crossed)
+            singly = self._singly(state, cache, reply) if self._plan.singly and not index else {}
+            self._emit(state, cache, reply, crossed, singly)
         self._fixed_s.append(fixed_s)
         try:
             self._ask("drop", CHECK_DEADLINE_S)
@@ -231,29 +234,40 @@ class Loop:
 
     def _cross_check(self, state: CaseState, cache: str, reply: Mapping[str, Any]) -> Crossed:
         """Facts of rows by other timers, by name and timer. Who launches other kernels in a graph loses its time."""
-        measured: dict[str, dict[str, Any]] = reply["measured"]
-        names = [name for name in state.ready if measured.get(name, {}).get("samples_s")]
-        if not names:
-            return {}
-        self._progress.step("", f"cross-check {len(names)} implementations, {cache}")
-        try:
-            answer = self._ask(
-                "cross_check", CHECK_DEADLINE_S, implementations=names, cache=cache, limits=asdict(self._limits)
-            )
-        except WorkerLost as lost:
-            answer = {"status": lost.status, "reason": lost.reason, "detail": str(lost), "fatal": True}
+        names, answer = self._ask_again("cross_check", state, cache, reply, limits=asdict(self._limits))
         if not answer.get("ok"):
-            if answer.get("fatal"):
-                self._replace()
-                survivors, state.ready = list(state.ready), []
-                self._make_ready(state, survivors, check=False)
-            failed = {key: answer[key] for key in ("status", "reason", "detail")}
-            return {name: {"cupti": failed} for name in names}
-        self.spent.measuring += answer["measure_s"]
+            return {name: {"cupti": answer} for name in names}
         for name, found in answer["crossed"].items():
             if found["kernels_differ"]:
-                measured[name].update(status="invalid", reason="other_kernels", detail=found["kernels_differ"])
+                reply["measured"][name].update(status="invalid", reason="other_kernels", detail=found["kernels_differ"])
         return {name: found["rows"] for name, found in answer["crossed"].items()}
+
+    def _singly(self, state: CaseState, cache: str, reply: Mapping[str, Any]) -> Singly:
+        """Facts of rows of calls timed one by one, by name."""
+        names, answer = self._ask_again("singly", state, cache, reply)
+        timed: Singly = answer["timed"] if answer.get("ok") else dict.fromkeys(names, answer)
+        return timed
+
+    def _ask_again(
+        self, op: str, state: CaseState, cache: str, reply: Mapping[str, Any], **fields: Any
+    ) -> tuple[list[str], dict[str, Any]]:
+        """Who was timed, and what a further look at them says, or how it failed: that costs nobody the time it has."""
+        names = [name for name in state.ready if reply["measured"].get(name, {}).get("samples_s")]
+        if not names:
+            return names, {}
+        self._progress.step("", f"{op.replace('_', '-')} {len(names)} implementations, {cache}")
+        try:
+            answer = self._ask(op, CHECK_DEADLINE_S, implementations=names, cache=cache, **fields)
+        except WorkerLost as lost:
+            answer = {"status": lost.status, "reason": lost.reason, "detail": str(lost), "fatal": True}
+        if answer.get("ok"):
+            self.spent.measuring += answer["measure_s"]
+            return names, answer
+        if answer.get("fatal"):
+            self._replace()
+            survivors, state.ready = list(state.ready), []
+            self._make_ready(state, survivors, check=False)
+        return names, {key: answer[key] for key in ("status", "reason", "detail")}
 
     def _find_culprits(self, state: CaseState, names: Sequence[str], cache: str) -> list[str]:
         """Those that lose a worker also when sampled alone."""
@@ -284,9 +298,10 @@ class Loop:
                 "The fresh worker found another board than the run began on. Its rows are kept: go on with --resume."
             )
 
-    def _emit(self, state: CaseState, cache: str, reply: Mapping[str, Any], crossed: Crossed) -> None:
+    def _emit(self, state: CaseState, cache: str, reply: Mapping[str, Any], crossed: Crossed, singly: Singly) -> None:
         usual = "graph" if self._worker.target.is_gpu else "perf_counter"
         flags = self._worker.flags[state.choice.case.precision]
-        for row in case_rows(state, reply, crossed, cache=cache, timer=usual, seed=self._plan.seed, flags=flags):
+        more = {"crossed": crossed, "singly": singly}
+        for row in case_rows(state, reply, **more, cache=cache, timer=usual, seed=self._plan.seed, flags=flags):
             self._sink(row)
             self._progress.row(row)

@@ -4,10 +4,10 @@
     ...
     <!-- /table:h200 -->
 
-The first word says what to write: `table` or `claims` from a run, `calibration` (with `parts=noise,power`) from a
-calibration, `timers` (with `picture=<file>.svg`, which is written beside the page) from a comparison of timers. The
-word behind the colon names the block, or the machine that it is about. Without `run` a block says that nothing was
-measured yet.
+The first word says what to write: `table` or `claims` from a run, `trial`, what `gemmgate try` printed,
+`calibration` (with `parts=noise,power`) from a calibration, `timers` (with `picture=<file>.svg`, which is written
+beside the page) from a comparison of timers. The word behind the colon names the block, or the machine that it is
+about. `run` may be several ids with commas between them. Without it a block says that nothing was measured yet.
 """
 
 from __future__ import annotations
@@ -20,17 +20,26 @@ from pathlib import Path
 from gemmgate.suite.calibration import calibration
 from gemmgate.suite.errors import unknown
 from gemmgate.suite.records import Run
-from gemmgate.suite.report import claims_table, markdown_summary, show_calibration, show_timers, timers_picture
+from gemmgate.suite.report import (
+    claims_table,
+    markdown,
+    markdown_summary,
+    show_calibration,
+    show_timers,
+    timers_picture,
+)
+from gemmgate.suite.report.measured import where
+from gemmgate.suite.report.trial import outcome
+from gemmgate.suite.store import Store
 
 _BLOCK = re.compile(
     r"<!-- (?P<kind>\w+):(?P<name>[\w-]+)(?P<options>( \w+=\S+)*) -->\n(?P<text>.*?)<!-- /(?P=kind):(?P=name) -->",
     re.DOTALL,
 )
 _OPTIONS = ("run", "impl", "cache", "tag", "parts", "picture")
-_KINDS = ("table", "claims", "calibration", "timers")
-Load = Callable[[str], Run]
-Others = Mapping[str, Load]
-"""Who loads what a kind of block is written from, for kinds that are not written from a run of cases."""
+_KINDS = ("table", "claims", "trial", "calibration", "timers")
+TRIALS = "trials"
+"""Folder of the results in which the trials that pages show are stored: `latest` should not find them elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,9 @@ class Block:
         return self.options.get("run", "")
 
 
+Load = Callable[[Block], Run]
+
+
 def find(root: Path) -> list[Path]:
     """The README and the pages of `docs` that have a block."""
     pages = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
@@ -58,13 +70,24 @@ def blocks(page: str) -> list[Block]:
     return [_block(found) for found in _BLOCK.finditer(page)]
 
 
-def pictures(page: str, load: Load, others: Others | None = None) -> dict[str, str]:
+def store_of(kind: str, store: Store) -> Store:
+    """Where the runs of a kind of block are."""
+    others = {"trial": Store(store.root / TRIALS), "calibration": store.calibrations, "timers": store.timers}
+    return others.get(kind, store)
+
+
+def loader(store: Store) -> Load:
+    """The run that a block names."""
+    return lambda block: store_of(block.kind, store).load(block.run)
+
+
+def pictures(page: str, load: Load) -> dict[str, str]:
     """The pictures of a page's blocks as SVG, by the name of their file."""
     named = [block for block in blocks(page) if block.options.get("picture") and block.run]
-    return {block.options["picture"]: timers_picture(_load(block, load, others)) for block in named}
+    return {block.options["picture"]: timers_picture(load(block)) for block in named}
 
 
-def rewritten(page: str, load: Load, runs: Mapping[str, str], others: Others | None = None) -> str:
+def rewritten(page: str, load: Load, runs: Mapping[str, str]) -> str:
     """A page's text with every block written anew; `runs` names new runs for blocks by their name."""
 
     def fresh(found: re.Match[str]) -> str:
@@ -73,19 +96,21 @@ def rewritten(page: str, load: Load, runs: Mapping[str, str], others: Others | N
             block = replace(block, options={"run": runs[block.name], **_without_run(block.options)})
         said = "".join(f" {name}={value}" for name, value in block.options.items())
         place = f"{block.kind}:{block.name}"
-        return f"<!-- {place}{said} -->\n{rendered(block, load, others)}<!-- /{place} -->"
+        return f"<!-- {place}{said} -->\n{rendered(block, load)}<!-- /{place} -->"
 
     return _BLOCK.sub(fresh, page)
 
 
-def rendered(block: Block, load: Load, others: Others | None = None) -> str:
+def rendered(block: Block, load: Load) -> str:
     """What belongs between the markers of a block."""
-    run = _load(block, load, others) if block.run else None
+    run = load(block) if block.run else None
     cache = block.options.get("cache", "cold")
     if block.kind == "claims":
         return f"\n{claims_table(run, cache)}\n"
     if run is None:
         return "\nNot measured yet.\n\n"
+    if block.kind == "trial":
+        return f"\n{_trial(run)}\n"
     if block.kind == "calibration":
         return f"\n{show_calibration(calibration(run), 'markdown', parts=_words(block, 'parts'))}\n"
     if block.kind == "timers":
@@ -97,12 +122,16 @@ def rendered(block: Block, load: Load, others: Others | None = None) -> str:
     return f"\n{markdown_summary(shown_run, _words(block, 'impl'), cache)}\n"
 
 
-def _load(block: Block, load: Load, others: Others | None) -> Run:
-    return (others or {}).get(block.kind, load)(block.run)
-
-
 def _words(block: Block, option: str) -> tuple[str, ...]:
     return tuple(filter(None, block.options.get(option, "").split(",")))
+
+
+def _trial(run: Run) -> str:
+    """The command, what it printed below its table, and where that was."""
+    came_to = outcome(run)
+    lines = [f"$ {run.command}", *came_to.lines, f"exit code {came_to.exit_code}"]
+    printed = "\n".join(f"    {line}" for line in lines)
+    return f"{printed}\n\n{markdown.render([where(run)])}"
 
 
 def _without_run(options: Mapping[str, str]) -> dict[str, str]:

@@ -29,6 +29,10 @@ CROSS_CHECK = "cross_check"
 """`phase` of a time that another timer took, to check the one that counts."""
 TIMERS = "timers"
 """`phase` of what a benchmark function read, in a comparison of such functions."""
+SINGLY = "singly"
+"""`phase` of a time of calls that were timed one by one, as published figures are, beside the one that counts."""
+BESIDE = (CROSS_CHECK, SINGLY)
+"""Phases of times that stand beside the one that counts: in no mean and in no history."""
 MAX_SAMPLES = 64
 """Samples kept in a row."""
 MIN_SAMPLES = 30

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from gemmgate.suite.records import Row, Run
+from gemmgate.suite.records import BESIDE, Row, Run
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def collect(runs: Iterable[Run], committed_s: Mapping[str, int]) -> tuple[Series
             commit = row.commit or run.commit
             if commit not in committed_s:
                 unknown.add(commit)
-            elif row.status != "unsupported" and not row.unit.endswith("/s"):
+            elif row.status != "unsupported" and row.phase not in BESIDE and not row.unit.endswith("/s"):
                 point = Point(commit, committed_s[commit], row, run)
                 held = found[place_of(row, run)].get(commit)
                 if held is None or row.utc >= held.row.utc:

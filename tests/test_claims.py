@@ -68,8 +68,9 @@ def test_other_cases_do_not_count() -> None:
 
 
 def test_their_protocol_and_ours_are_kept_apart() -> None:
-    """Rows timed by events give the figure by the claim's protocol, rows from graphs ours, and neither the other."""
-    both = of(pair(8192, 1.3), pair(8192, 1.1, timer="events"))
+    """Calls timed singly give the figure by the claim's protocol, graphs ours; a cross-check's events give neither."""
+    crossed = pair(8192, 2.0, timer="events", phase="cross_check")
+    both = of(pair(8192, 1.3), pair(8192, 1.1, timer="events", phase="singly"), crossed)
     assert figure(CLAIM, both, "published").mean == pytest.approx(1.1, rel=1e-3)
     assert figure(CLAIM, both, "ours").mean == pytest.approx(1.3, rel=1e-3)
     assert figure(CLAIM, of(pair(8192, 1.3)), "published").why == "not timed so"
@@ -90,6 +91,7 @@ def test_first_implementation_that_was_measured_counts() -> None:
         (CLAIM, of(pair(4096, 1.3)), "no such cases in the run"),
         (CLAIM, of(pair(8192, 1.3, "decompose_k_best")), "no such implementation in the run"),
         (replace(CLAIM, implementations=()), of(pair(8192, 1.3)), "nothing of ours does this"),
+        (replace(CLAIM, family="fused"), of(pair(8192, 1.3)), "family fused is not in the run"),
     ],
 )
 def test_what_was_not_run_says_why(claim: Claim, of_run: Run | None, why: str) -> None:
@@ -120,18 +122,17 @@ def test_pages_say_what_their_runs_say(page: Path) -> None:
     """Every block of README and docs is what the stored run that it names comes to."""
     found = pages.blocks(page.read_text(encoding="utf-8"))
     assert found
-    store = Store(ROOT / "results")
-    others = {"calibration": store.calibrations.load, "timers": store.timers.load}
+    load = pages.loader(Store(ROOT / "results"))
     for block in found:
-        assert block.text == pages.rendered(block, store.load, others), "`gemmgate pages` writes it anew"
-    for name, picture in pages.pictures(page.read_text(encoding="utf-8"), store.load, others).items():
+        assert block.text == pages.rendered(block, load), "`gemmgate pages` writes it anew"
+    for name, picture in pages.pictures(page.read_text(encoding="utf-8"), load).items():
         assert (page.parent / name).read_text(encoding="utf-8") == picture, "`gemmgate pages` draws it anew"
 
 
-def test_readme_claims_and_method_have_blocks() -> None:
-    """The pages that runs are written into are the README, the claims and the method."""
+def test_pages_that_have_blocks() -> None:
+    """Runs are written into the README, the claims, the method and the trials of somebody's kernels."""
     found = [path.relative_to(ROOT).as_posix() for path in pages.find(ROOT)]
-    assert found == ["README.md", "docs/claims.md", "docs/method.md"]
+    assert found == ["README.md", "docs/claims.md", "docs/method.md", "docs/own-kernel.md"]
 
 
 PAGE = """# Title
@@ -151,8 +152,8 @@ def test_a_page_is_rewritten_between_its_markers() -> None:
     """Text around blocks and options stay, a new run is named in its block alone, and writing again changes nothing."""
     loaded: list[str] = []
 
-    def load(reference: str) -> Run:
-        loaded.append(reference)
+    def load(block: pages.Block) -> Run:
+        loaded.append(block.run)
         return of(pair(8192, 1.25), pair(16384, 3.0, tags=("full",)))
 
     page = pages.rewritten(PAGE, load, {"h200": "a"})
@@ -182,6 +183,22 @@ def test_misspelt_markers(marker: str, said: str) -> None:
     name = marker.partition(" ")[0]
     with pytest.raises(UsageError, match=said.replace("?", r"\?")):
         pages.blocks(f"<!-- {marker} -->\n<!-- /{name} -->")
+
+
+def test_a_trial_is_shown_as_it_was_printed(tmp_path: Path) -> None:
+    """A block of a trial has the command, the lines and the exit code of the run below results/trials, and where."""
+    tried = {"function": "wrong.py:matmul", "name": "matmul", "against": "cublas", "checked": ["a", "b"], "of": 2}
+    selection = {"caches": ["cold"], "tried": {**tried, "timed": False}}
+    command = "gemmgate try wrong.py:matmul --family dense_splitk"
+    wrong = row("matmul", status="broken", reason="error_above_bound", detail="error 0.5", case="a")
+    store = Store(tmp_path)
+    stored(Store(tmp_path / "trials"), run(selection=selection, command=command), wrong)
+    page = pages.rewritten("<!-- trial:x run=latest -->\n<!-- /trial:x -->", pages.loader(store), {})
+    assert page.startswith(
+        "<!-- trial:x run=latest -->\n\n    $ gemmgate try wrong.py:matmul --family dense_splitk\n"
+        "    Wrong: matmul failed on 1 of 2 cases, so nothing was timed.\n"
+        "      a: matmul is wrong: error 0.5.\n    exit code 1\n\nNVIDIA H200 ("
+    )
 
 
 @pytest.fixture

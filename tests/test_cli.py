@@ -3,6 +3,7 @@
 # ruff: noqa: F811  a fixture is imported and then named by a parameter
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shlex
@@ -314,6 +315,20 @@ def test_globs_are_separated_by_commas_or_repeated() -> None:
     """`a,b` and repeating the option mean the same, blanks around commas do not count, and nothing means all."""
     chosen = _options.selection(family=["a, b", "c"], tag=["quick,"])
     assert (chosen.families, chosen.cases, chosen.tags) == (("a", "b", "c"), (), ("quick",))
+
+
+def test_options_that_come_together_are_one_parameter() -> None:
+    """A command that takes a group has an option for each of its fields, in its place, and gets the group made."""
+    got: list[object] = []
+
+    @_options.grouped
+    def command(first: int, selected: _options.Selected, last: str = "x") -> None:
+        got.extend((first, selected, last))
+
+    assert list(inspect.signature(command).parameters) == ["first", "family", "case", "impl", "tag", "last"]
+    command(first=1, family=["a"], case=None, impl=["b,c"], tag=None, last="y")
+    assert got == [1, _options.Selected(family=["a"], impl=["b,c"]), "y"]
+    assert _options.Selected(impl=["b,c"]).selection().implementations == ("b", "c")
 
 
 @pytest.mark.parametrize("given", [["--results", "/some/where"], ["--results=/some/where"]])

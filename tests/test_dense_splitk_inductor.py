@@ -308,12 +308,13 @@ def test_switch_is_put_back_after_an_error() -> None:
 
 
 def test_audit_set() -> None:
-    """The cases for a compiler's audit are named, exist, and are at most forty."""
-    from gemmgate.kernels.dense_splitk.cases import _AUDIT
-
+    """The cases for a compiler's audit are forty, with the 28 published shapes in bf16 and every format among them."""
     tagged = {case.name for case in FAMILY.cases if "audit" in case.tags}
-    assert tagged == _AUDIT
-    assert len(tagged) <= 40
+    published = {f"m{s}-n{s}-k{k}-bf16" for s in (16, 32, 48, 64) for k in range(8192, 32769, 4096)}
+    assert len(published) == 28
+    assert published < tagged
+    assert len(tagged) == 40
+    assert {name.rsplit("-", 1)[1] for name in tagged} == {"bf16", "fp16", "fp32", "tf32"}
 
 
 def test_compilers_are_asked_for() -> None:

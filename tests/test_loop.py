@@ -225,22 +225,33 @@ CROSSED = {
 }
 
 
-class CrossedWorker(FakeWorker):
-    """One of its implementations launches other kernels in a graph; it may die of the cross-check instead."""
+SINGLY = {"plain": {"samples_s": [3e-3] * 30, "timer": "events"}, "twin": {"status": "broken", "reason": "not_finite"}}
 
-    def __init__(self, clock, *, dies=False):
+
+class CrossedWorker(FakeWorker):
+    """One of its implementations launches other kernels in a graph; it may die of a further look instead.
+
+    One that is `wrong` cannot be captured, and its check says that it is wrong.
+    """
+
+    def __init__(self, clock, *, dies=False, wrong=""):
         super().__init__(clock)
         self.target = SimpleNamespace(is_gpu=True)
         self.dies = dies
+        self.wrong = wrong
         self.prepared = []
 
     def ask(self, op, deadline_s, **fields):
         if op == "prepare":
             self.prepared.append((fields["implementation"], fields["data"]))
-        if op == "cross_check":
+            timer = "events" if fields["implementation"] == self.wrong else "graph"
+            return {**super().ask(op, deadline_s, **fields), "timer": timer, "tile": {"splits": 4}}
+        if op == "check" and fields["implementation"] == self.wrong:
+            return {"status": "broken", "reason": "error_above_bound", "detail": "error 1", "fatal": False, "at": {}}
+        if op in ("cross_check", "singly"):
             if self.dies:
                 raise WorkerLost("error", "sigsegv", "the worker ended with signal SIGSEGV", {})
-            return {"ok": True, "crossed": CROSSED, "measure_s": 0.1, "at": {}}
+            return {"ok": True, "crossed": CROSSED, "timed": SINGLY, "measure_s": 0.1, "at": {}}
         return super().ask(op, deadline_s, **fields)
 
     def kill(self): ...
@@ -294,6 +305,33 @@ def test_a_cross_check_that_kills_the_worker_costs_no_time(monkeypatch):
     counted = [row for row in rows if not row.phase]
     assert [(row.cache, row.status) for row in counted] == [("cold", "ok")] * 2 + [("hot", "ok")] * 2
     assert {(row.status, row.reason) for row in rows if row.phase} == {("error", "sigsegv")}
+
+
+def test_calls_timed_singly_have_rows_of_their_own(monkeypatch):
+    """Each has one with the phase `singly`, cold, beside the rows that count, once a case; what failed has no time."""
+    rows = _cross_check(CrossedWorker(_fake_clock(monkeypatch)), ("hot", "cold"), singly=True)
+    single = {row.implementation: row for row in rows if row.phase == "singly"}
+    assert len(rows) == 4 + 2
+    assert {(row.timer, row.cache) for row in single.values()} == {("events", "cold")}
+    assert (single["plain"].median_s, single["plain"].yardstick) == (3e-3, "plain")
+    assert (single["twin"].status, single["twin"].reason) == ("broken", "not_finite")
+    assert {row.status for row in rows if not row.phase} == {"ok"}
+
+
+def test_timing_singly_that_kills_the_worker_costs_no_time(monkeypatch):
+    """The times that count stay, and the rows of the phase `singly` say what happened."""
+    rows = _cross_check(CrossedWorker(_fake_clock(monkeypatch), dies=True), ("cold",), singly=True)
+    assert [row.status for row in rows if not row.phase] == ["ok", "ok"]
+    assert {(row.status, row.reason) for row in rows if row.phase} == {("error", "sigsegv")}
+
+
+def test_a_wrong_one_keeps_what_it_was(monkeypatch):
+    """One that cannot be captured and is wrong has the timer and the tile that it would have been timed with."""
+    rows = _cross_check(CrossedWorker(_fake_clock(monkeypatch), wrong="twin"), ("cold",))
+    (wrong,) = (row for row in rows if row.status == "broken")
+    assert (wrong.implementation, wrong.timer, wrong.tile) == ("twin", "events", {"splits": 4})
+    assert wrong.reason == "error_above_bound"
+    assert {row.timer for row in rows if row.status == "ok"} == {"graph"}
 
 
 def test_every_distribution_is_measured_in_its_turn(monkeypatch):

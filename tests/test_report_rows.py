@@ -144,3 +144,23 @@ def test_half_widths_are_rounded_up(low: float, high: float, text: str) -> None:
 def test_throughput_in_what_bounds_the_case(fields: dict[str, Any], text: str) -> None:
     """Bytes a second where the roofs say that bytes bound the case, by dtype and precision; else operations."""
     assert units.throughput(row(median_s=8e-6, **fields), LIMITS) == text
+
+
+@pytest.mark.parametrize(
+    ("fields", "selection", "command"),
+    [
+        ({"phase": "singly", "timer": "events"}, {}, "gemmgate run {what} --timer events --data normal --seed 0"),
+        ({"phase": "cross_check", "timer": "cupti"}, {}, "gemmgate run {what} --cross-check --data normal --seed 0"),
+        ({}, {"suites": ["my kernels"]}, "gemmgate run {what} --data normal --seed 0 --suite 'my kernels'"),
+        (
+            {},
+            {"tried": {"function": "my.py:f", "against": "cublas"}},
+            "gemmgate try my.py:f --family dense_splitk --case m32-n32-k32768-bf16 --against cublas",
+        ),
+    ],
+)
+def test_a_command_repeats_what_the_row_was(fields: dict[str, Any], selection: dict[str, Any], command: str) -> None:
+    """The way of timing, another folder of families and a function that was tried are in the command."""
+    what = "--family dense_splitk --case m32-n32-k32768-bf16 --impl cublas,triton_split_k --cache cold"
+    (shown,) = report.rows_json(run([row(**fields)], selection=selection))["rows"]
+    assert shown["repro"] == command.format(what=what)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -68,6 +70,18 @@ def test_baseline_of_one_run(store: Store) -> None:
     stored(store, make_run())
     write_baseline(store, '{"runs": ["20261129T160312Z-0a1b2c3d4e"]}')
     assert store.load(f"baseline:{H200.key}") == store.load("latest")
+
+
+def test_several_references_are_one_run(store: Store) -> None:
+    """Two halves named with a comma have the rows of both, whichever comes first, and the id says which they are."""
+    ids = ["20261129T160312Z-0a1b2c3d4e", "20261129T170312Z-0a1b2c3d4e"]
+    for run_id, case in zip(ids, ("first", "second"), strict=True):
+        stored(store, make_run(run_id), make_row(case, utc=make_run(run_id).utc))
+    for reference, name in ((",".join(ids), ",".join(ids)), (f"latest, {ids[0]}", f"{ids[1]},{ids[0]}")):
+        run = store.load(reference)
+        assert [row.case for row in run.rows] == ["first", "second"]
+        assert (run.id, run.utc) == (name, make_run(ids[1]).utc)
+    assert store.load(f"{ids[0]},{ids[0]}").id == ids[0]
 
 
 def test_baseline_of_different_stacks_is_refused(store: Store) -> None:
@@ -245,3 +259,26 @@ def test_damage_in_the_middle_of_a_journal_is_an_error(store: Store) -> None:
     path.write_bytes(b"\n".join(lines))
     with pytest.raises(UnreadableError, match="line 3 is not JSON"):
         store.load(str(path))
+
+
+@pytest.mark.parametrize("name", ["20261129T180312Z-0a1b2c3d4e.parquet", "20261129T180312Z-0a1b2c3d4e.jsonl"])
+@pytest.mark.parametrize("kind", ["pipe", "folder", "socket", "locked"])
+def test_what_is_no_file_does_not_stop_the_list(
+    store: Store, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
+) -> None:
+    """A pipe, a folder, a socket and a file that may not be read are listed as unreadable at once, with a reason."""
+    good = stored(store, make_run())
+    path = good.parent / name
+    with socket.socket(socket.AF_UNIX) as held:
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "folder":
+            path.mkdir()
+        elif kind == "socket":
+            monkeypatch.chdir(path.parent)  # a socket's address may be short only
+            held.bind(name)
+        else:
+            path.symlink_to(path.name)  # root may read everything else
+        found = {info.path.name: info for info in store.runs()}
+    assert (found[good.name].state, found[name].state) == ("finished", "unreadable")
+    assert name in found[name].note

@@ -19,7 +19,9 @@ from gemmgate.suite.compare import rate
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.records import Limits
 from gemmgate.suite.report.trial import fault, mean_interval, verdict
+from gemmgate.suite.report.trial import outcome as outcome_of
 from gemmgate.suite.statistics import Interval
+from gemmgate.suite.store import Store
 from gemmgate.suite.workers import Worker, WorkerLost
 from tests import runs
 from tests.called import called
@@ -117,9 +119,9 @@ def worker(kernels: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     started.kill()
 
 
-def outcome(worker: Worker, name: str) -> dict[str, Any]:
+def outcome(worker: Worker, name: str, case_name: str = CASE) -> dict[str, Any]:
     """What preparing and checking say."""
-    case = catalog.case_named(catalog.find().family("dense_splitk"), CASE)
+    case = catalog.case_named(catalog.find().family("dense_splitk"), case_name)
     assert case is not None
     fields = {"case": case.to_json(), "seed": 0, "data": "normal", "caches": ["hot"]}
     prepared = worker.ask("prepare", 60.0, implementation=name, **fields)
@@ -169,7 +171,8 @@ def test_a_hang_ends_the_checks(kernels: Path, tmp_path: Path) -> None:
     folder = outside.write_suite(tmp_path, "dense_splitk", "hangs", kernels, "hangs", deterministic=True)
     family = catalog.find([folder]).family("dense_splitk")
     choices = [Choice(family, case, ("cublas", "hangs")) for case in family.cases[:2]]
-    trial = _trial.Trial("hangs", "cublas", lambda: Worker("cpu", suites=[folder]), deadline_s=1.0)
+    tried = {"name": "hangs", "against": "cublas", "function": "kernels.py:hangs"}
+    trial = _trial.Trial(tried, lambda: Worker("cpu", suites=[folder]), 1.0, None)
     (only,) = trial.check(choices)
     assert fault(only) == "did not return: no answer to 'prepare' within 1 s, at step 'first call' of hangs"
 
@@ -267,14 +270,108 @@ def test_a_right_function_is_checked_timed_and_compared(
 
 
 def test_a_wrong_function_has_exit_code_1_and_no_time(kernels: Path, tmp_path: Path) -> None:
-    """The case and the error are named, nothing is timed or stored."""
+    """The case and the error are named, nothing is timed, and what was asked to be stored says the same afterwards."""
     options = ["--family", "dense_splitk", "--case", CASE, "--device", "cpu", "--results", tmp_path / "r"]
     result = called("try", f"{kernels}:sloppy", *options)
     assert result.exit_code == 1
     first, second = result.stdout.splitlines()
     assert first == "Wrong: sloppy failed on 1 of 1 case, so nothing was timed."
     assert second.startswith(f"  {CASE}: sloppy is wrong: error 0.01")
-    assert not (tmp_path / "r").exists()
+    stored = Store(tmp_path / "r").load("latest")
+    assert [(row.status, row.median_s) for row in stored.rows] == [("broken", None)]
+    assert "\n".join(outcome_of(stored).lines) == result.stdout.rstrip()
+    assert outcome_of(stored).exit_code == 1
+
+
+EXAMPLES = ROOT / "docs" / "examples"
+
+
+@pytest.fixture(scope="module")
+def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """A worker that knows the kernels which the docs try, and runs Triton in its interpreter."""
+    folders = [
+        outside.write_suite(
+            tmp_path_factory.mktemp(name), "dense_splitk", name, EXAMPLES / f"{name}.py", "matmul", deterministic=True
+        )
+        for name in ("right", "wrong", "slow", "waits")
+    ]
+    started = Worker("cpu", suites=folders, environment={"TRITON_INTERPRET": "1"})
+    yield started
+    started.kill()
+
+
+@pytest.mark.parametrize(
+    ("name", "k", "status"),
+    [
+        ("right", 384, "ok"),
+        ("slow", 384, "ok"),
+        ("waits", 384, "ok"),  # what cannot be captured is right all the same
+        ("wrong", 384, "ok"),  # three blocks, and so three parts of one
+        ("wrong", 12416, "broken"),  # 97 blocks in 96 parts
+    ],
+)
+def test_examples_of_the_docs(interpreter: Worker, name: str, k: int, status: str) -> None:
+    """The kernels that the docs try are what they are called."""
+    checked = outcome(interpreter, name, f"m16-n16-k{k}-fp32")
+    assert checked.get("status", "ok") == status, checked
+
+
+def test_a_slow_kernel_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interpreted kernel is right, with exit code 0, and takes longer than the library."""
+    monkeypatch.setattr(_trial, "measure_limits", lambda worker: Limits())
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    options = ["--family", "dense_splitk", "--case", "m16-n16-k256-fp32", "--seconds", 4, "--device", "cpu"]
+    result = called("try", EXAMPLES / "slow.py:matmul", *options)
+    assert result.exit_code == 0, result.stdout + result.stderr
+    assert "Right: matmul agrees with the float64 reference on 1 case" in result.stdout
+    assert "Slower: matmul takes " in result.stdout
+
+
+def trial(*rows: Any, checked: int = 1, of: int = 1, timed: bool = True) -> Any:
+    """The run of a trial of `mine`."""
+    names = [f"case{index}" for index in range(checked)]
+    tried = {"function": "my.py:mine", "name": "mine", "against": "cublas"}
+    selection = {"caches": ["cold"], "tried": {**tried, "checked": names, "of": of, "timed": timed}}
+    return runs.run(rows, selection=selection)
+
+
+def test_outcome_of_what_is_right() -> None:
+    """Right and faster, with exit code 0."""
+    came_to = outcome_of(trial(runs.row("cublas", 1e-5), runs.row("mine", 5e-6)))
+    assert came_to.exit_code == 0
+    assert came_to.lines[0].startswith("Right: mine agrees with the float64 reference on 1 case,")
+    assert came_to.lines[1].startswith("Faster: mine is 2.000 times as fast as cublas")
+
+
+def test_outcome_of_what_turns_wrong_while_timed() -> None:
+    """Wrong in one of two cases, with exit code 1, though the other has a time."""
+    wrong = runs.row("mine", status="broken", reason="not_finite", detail="some output is NaN", case="other")
+    came_to = outcome_of(trial(runs.row("cublas", 1e-5), runs.row("mine", 5e-6), wrong))
+    assert came_to.exit_code == 1
+    assert came_to.lines[0].startswith("Wrong: mine returned NaN or Inf")
+    assert not any(line.startswith("Right") for line in came_to.lines)
+
+
+def test_outcome_of_what_cannot_be_captured() -> None:
+    """It is right and has no time, which is exit code 3 and not 1."""
+    said = "CUDA error: operation not permitted when stream is capturing"
+    failed = runs.row("mine", status="error", reason="AcceleratorError", detail=said)
+    came_to = outcome_of(trial(runs.row("cublas", 1e-5), failed))
+    assert came_to.exit_code == 3
+    assert came_to.lines[0].startswith("Not timed: mine cannot be captured in a CUDA graph: CUDA error")
+    assert came_to.lines[1].startswith("Right: mine agrees")
+
+
+def test_outcome_of_what_failed_its_checks() -> None:
+    """The cases that failed, of how many, and how many were not tried."""
+    wrong = runs.row("mine", status="broken", reason="error_above_bound", detail="error 0.1", case="case1")
+    came_to = outcome_of(trial(wrong, checked=2, of=6, timed=False))
+    assert came_to.lines == (
+        "Wrong: mine failed on 1 of 2 cases, so nothing was timed.",
+        "  case1: mine is wrong: error 0.1.",
+        "  4 further cases not tried.",
+    )
+    assert came_to.exit_code == 1
 
 
 def _state() -> str:

@@ -1,15 +1,22 @@
-"""Options that several commands share, each with the function that turns its text into what it means."""
+"""Options that several commands share, each with the function that turns its text into what it means.
+
+Options that always come together are a dataclass: a command that is `grouped` takes it as one parameter, and has
+an option for each of its fields.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import re
 import shlex
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -39,17 +46,6 @@ Results = Annotated[
         help="Where runs are stored: by default the checkout's results/, else ./results.",
     ),
 ]
-Config = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="A Hugging Face config.json: the products of that model's pass."),
-]
-Shapes = Annotated[
-    Path | None, typer.Option("--shapes", metavar="FILE", help="A CSV file with m, n, k and perhaps dtype, count.")
-]
-Tokens = Annotated[
-    str, typer.Option("--tokens", metavar="N,...", help="With --config: tokens in a pass. Default: 1,16,128.")
-]
-Dtype = Annotated[str, typer.Option("--dtype", help="With --shapes: of shapes that name none. Default: bf16.")]
 DEVICES = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 
@@ -97,6 +93,19 @@ def selection(
     return Selection(globs("--family", family), globs("--case", case), globs("--impl", impl), globs("--tag", tag))
 
 
+@dataclass(frozen=True)
+class Selected:
+    """Which cases and implementations."""
+
+    family: Family = None
+    case: Case = None
+    impl: Impl = None
+    tag: Tag = None
+
+    def selection(self) -> Selection:
+        return selection(self.family, self.case, self.impl, self.tag)
+
+
 def families(suite: Sequence[Path] | None) -> Catalog:
     """All families, those of `--suite` included; what had to be left out is said."""
     found = catalog.find(tuple(suite or ()))
@@ -105,35 +114,80 @@ def families(suite: Sequence[Path] | None) -> Catalog:
     return found
 
 
-def made(
-    known: Catalog,
-    family: Sequence[str] | None,
-    config: Path | None,
-    shapes: Path | None,
-    tokens: str,
-    dtype: str,
-) -> Made | None:
-    """The cases of `--config` and `--shapes`, None where neither is given; what is left out of them is said."""
-    for option, given, needed in (("--tokens", tokens, config), ("--dtype", dtype, shapes)):
-        if given and needed is None:
-            raise UsageError(f"{option} means nothing without {'--config' if option == '--tokens' else '--shapes'}.")
-    if config is None and shapes is None:
-        return None
-    found = read_shapes(shapes) if shapes else []
-    notes: list[str] = []
-    if config is not None:
-        products, notes = read_model(config, _whole_numbers("--tokens", tokens or "1,16,128"))
-        found += products
-    into = globs("--family", family)
-    if len(into) > 1:
-        raise UsageError("With --config or --shapes, --family names the one family that the products are measured as.")
-    try:
-        cases = make_cases(found, known, "".join(into), dtype_word(dtype or "bf16"))
-    except ValueError as error:
-        raise UsageError(f"--dtype: {error}.") from error
-    for note in (*notes, *cases.notes):
-        _terminal.say(note)
-    return cases
+@dataclass(frozen=True)
+class Given:
+    """Somebody's own shapes: a model's, a file's."""
+
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="A Hugging Face config.json: the products of that model's pass."),
+    ] = None
+    shapes: Annotated[
+        Path | None, typer.Option("--shapes", metavar="FILE", help="A CSV file with m, n, k and perhaps dtype, count.")
+    ] = None
+    tokens: Annotated[
+        str, typer.Option("--tokens", metavar="N,...", help="With --config: tokens in a pass. Default: 1,16,128.")
+    ] = ""
+    dtype: Annotated[str, typer.Option("--dtype", help="With --shapes: of shapes that name none. Default: bf16.")] = ""
+
+    def made(self, known: Catalog, families: Sequence[str]) -> Made | None:
+        """The cases of `--config` and `--shapes`, None where neither is given; what is left out of them is said.
+
+        `families` are those of `--family`: here one at most.
+        """
+        for option, given, other, needed in (
+            ("--tokens", self.tokens, "--config", self.config),
+            ("--dtype", self.dtype, "--shapes", self.shapes),
+        ):
+            if given and needed is None:
+                raise UsageError(f"{option} means nothing without {other}.")
+        if self.config is None and self.shapes is None:
+            return None
+        found = read_shapes(self.shapes) if self.shapes else []
+        notes: list[str] = []
+        if self.config is not None:
+            products, notes = read_model(self.config, _whole_numbers("--tokens", self.tokens or "1,16,128"))
+            found += products
+        if len(families) > 1:
+            raise UsageError(
+                "With --config or --shapes, --family names the one family that the products are measured as."
+            )
+        try:
+            cases = make_cases(found, known, "".join(families), dtype_word(self.dtype or "bf16"))
+        except ValueError as error:
+            raise UsageError(f"--dtype: {error}.") from error
+        for note in (*notes, *cases.notes):
+            _terminal.say(note)
+        return cases
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for each field of those parameters whose type is a dataclass."""
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, Any] = {}
+    hints = get_type_hints(command, include_extras=True)
+    for name, parameter in inspect.signature(command).parameters.items():
+        if not is_dataclass(kind := hints[name]):
+            parameters.append(parameter.replace(annotation=kind))
+            continue
+        groups[name] = kind
+        of_fields = get_type_hints(kind, include_extras=True)
+        parameters += [
+            inspect.Parameter(field.name, parameter.kind, default=field.default, annotation=of_fields[field.name])
+            for field in fields(kind)
+        ]
+
+    @functools.wraps(command)
+    def called(**values: Any) -> None:
+        made = {
+            name: kind(**{field.name: values.pop(field.name) for field in fields(kind)})
+            for name, kind in groups.items()
+        }
+        command(**values, **made)
+
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return called
 
 
 def _whole_numbers(option: str, text: str) -> list[int]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from gemmgate.suite.cli import _terminal
 from gemmgate.suite.cli._measuring import measure_limits, run_loop, usual_caches
 from gemmgate.suite.commits import Commit, describe_commit
 from gemmgate.suite.errors import CannotMeasureError, UsageError
-from gemmgate.suite.outcomes import utc_now
+from gemmgate.suite.outcomes import row_of, utc_now
 from gemmgate.suite.records import Row, Run, run_id
 from gemmgate.suite.report import units
 from gemmgate.suite.store import Store
@@ -32,11 +32,16 @@ HANDFUL = 6
 class Trial:
     """One function under trial, with the worker that runs it."""
 
-    def __init__(self, name: str, against: str, start: Callable[[], Worker], deadline_s: float) -> None:
-        self.name = name
-        self.against = against
+    def __init__(
+        self, tried: Mapping[str, str], start: Callable[[], Worker], deadline_s: float, results: Path | None
+    ) -> None:
+        """`tried` has the `name` of the implementation, the `function` as it was named, and what it is `against`."""
+        self.tried = tried
+        self.name = tried["name"]
+        self.against = tried["against"]
         self.start = start
         self.deadline_s = deadline_s
+        self.results = results
         self.worker = start()
 
     def narrow(self, choices: Sequence[Choice], *, handful: bool) -> list[Choice]:
@@ -82,47 +87,81 @@ class Trial:
         outcome = self.worker.ask("prepare", self.deadline_s, implementation=self.name, **fields)
         return self.worker.ask("check", self.deadline_s, implementation=self.name) if outcome.get("ok") else outcome
 
-    def measure(
-        self, choices: Sequence[Choice], seconds: float, results: Path | None, selection: dict[str, Any]
+    def begun(
+        self, choices: Sequence[Choice], outcomes: Sequence[Mapping[str, Any]], selection: Selection, commit: Commit
     ) -> Run:
-        """The run, kept in memory unless `results` says where to store it."""
-        caches = usual_caches(self.worker)
-        try:
-            commit = describe_commit(own_overlay())
-        except UsageError:  # a checkout without git: what is tried is not the checkout
-            commit = Commit("", dirty=False)
+        """The run after its checks, without rows."""
         utc = utc_now()
-        run = Run(
+        checked = [choice.case.name for choice, _ in zip(choices, outcomes, strict=False)]
+        is_right = all(outcome.get("ok") for outcome in outcomes)
+        return Run(
             id=run_id(utc, commit.name, dirty=commit.dirty),
             utc=utc,
             commit=commit.name,
             dirty=commit.dirty,
             machine=self.worker.machine,
             stack=self.worker.stack,
-            limits=measure_limits(self.worker),
-            selection={**selection, "caches": list(caches)},
+            selection={
+                **selection.to_json(),
+                "caches": list(usual_caches(self.worker)),
+                "tried": {**self.tried, "checked": checked, "of": len(choices), "timed": is_right},
+            },
             command=options.command_line(sys.argv[1:]),
         )
-        rows: list[Row] = []
-        with ExitStack() as stack:
-            journal = stack.enter_context(Store(results).begin(run)) if results else None
+
+    def failed(self, run: Run, choices: Sequence[Choice], outcomes: Sequence[Mapping[str, Any]]) -> Run:
+        """A row for each case whose check failed. The run is kept in memory unless `results` says where to store it."""
+        wrong = [(c, o) for c, o in zip(choices, outcomes, strict=False) if not o.get("ok")]
+        rows = [row_of(c.family, c.case, self.name, o, cache="", timer="", data="normal", seed=0) for c, o in wrong]
+        with self._sink(run) as (keep, finish):
+            for row in rows:
+                keep(row)
+            return finish({})
+
+    def measure(self, run: Run, choices: Sequence[Choice], seconds: float) -> Run:
+        """The run with its rows, stored or not as `failed` does it."""
+        run = replace(run, limits=measure_limits(self.worker))
+        with self._sink(run) as (keep, finish):
             done = run_loop(
-                loop.Plan(choices, caches, seconds=seconds),
+                loop.Plan(choices, tuple(run.selection["caches"]), seconds=seconds),
                 self.worker,
                 run.limits,
                 restart=self.start,
-                sink=journal.append if journal else rows.append,
+                sink=keep,
                 console=Console(stderr=True),
                 begun=time.monotonic(),
             )
             if done.skipped:
                 _terminal.say(f"{units.counted(len(done.skipped), 'case')} found no time: ask for more --seconds.")
-            if journal is None:
-                return replace(run, rows=tuple(rows), seconds=done.spent.to_json())
-            journal.update(seconds=done.spent.to_json())
-            path = journal.finish()
-        _terminal.say(f"stored as {path}")
-        return Store(results).load(str(path)) if results else run
+            return finish(done.spent.to_json())
+
+    @contextmanager
+    def _sink(self, run: Run) -> Iterator[tuple[Callable[[Row], object], Callable[[Mapping[str, float]], Run]]]:
+        """What takes the rows, and what makes the run of them when its seconds are known."""
+        if self.results is None:
+            rows: list[Row] = []
+            yield rows.append, lambda seconds: replace(run, rows=tuple(rows), seconds=seconds)
+            return
+        store = Store(self.results)
+        with store.begin(run) as journal:
+
+            def finish(seconds: Mapping[str, float]) -> Run:
+                journal.update(seconds=seconds)
+                path = journal.finish()
+                _terminal.say(f"stored as {path}")
+                return store.load(str(path))
+
+            yield journal.append, finish
+
+
+def find_commit(asked: str) -> Commit:
+    """Of the checkout. One without git needs none, since what is tried is not the checkout."""
+    try:
+        return describe_commit(own_overlay(), asked)
+    except UsageError:
+        if asked:
+            raise
+        return Commit("", dirty=False)
 
 
 def select(known: Catalog, selection: Selection, against: str) -> tuple[list[Choice], bool]:

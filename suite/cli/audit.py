@@ -14,7 +14,7 @@ ORDER = 60
 
 def command(
     run: Annotated[
-        str, typer.Argument(help="A path, an id, latest, latest:<machine> or baseline:<machine>.")
+        str, typer.Argument(help="A path, an id, latest, latest:<machine> or baseline:<machine>; several with commas.")
     ] = "latest",
     results: _options.Results = None,
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,24 +24,20 @@ _UNBOUNDED = 10_000
 """Columns where the output is no terminal: what reads it wants a case a line."""
 
 
+@options.grouped
 def command(
-    family: options.Family = None,
-    case: options.Case = None,
-    impl: options.Impl = None,
-    tag: options.Tag = None,
+    selected: options.Selected,
+    given: options.Given,
     device: options.Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object a case, with every refusal.")] = False,
-    config: options.Config = None,
-    shapes: options.Shapes = None,
-    tokens: options.Tokens = "",
-    dtype: options.Dtype = "",
     suite: options.Suite = None,
 ) -> None:
     """List cases and implementations, with the reason where one is not supported here."""
     known = options.families(suite)
-    made = options.made(known, family, config, shapes, tokens, dtype)
+    selection = selected.selection()
+    made = given.made(known, selection.families)
     known = known.with_cases(made.cases) if made else known
-    choices = known.select(options.selection(family, case, impl or ["*"], tag))
+    choices = known.select(replace(selection, implementations=selection.implementations or ("*",)))
     worker, why = _worker(options.device(device), suite or [])
     refusals = _refusals(worker, choices)
     if as_json:

@@ -29,27 +29,28 @@ def command(
     """Write the tables of README and docs anew from the runs that they name.
 
     A page holds blocks between markers, such as <!-- table:h200 run=... --> and <!-- /table:h200 -->. A finished
-    run that others can see, committed below results/, is what belongs there.
+    run that others can see, committed below results/, is what belongs there; several with commas between them
+    are shown as one. What `gemmgate try` printed is shown from results/trials.
     """
     store, root = _options.store(results), own_overlay()
     found = pages.find(root)
     if not found:
         raise UsageError(f"No page below {root} has a block: this command works in a checkout.")
-    others = {"calibration": store.calibrations, "timers": store.timers}
     texts = {page: page.read_text(encoding="utf-8") for page in found}
-    stores = {block.name: others.get(block.kind, store) for text in texts.values() for block in pages.blocks(text)}
+    blocks = [block for text in texts.values() for block in pages.blocks(text)]
+    stores = {block.name: pages.store_of(block.kind, store) for block in blocks}
     runs = dict(_named(text, stores) for text in run or ())
-    loads = {kind: other.load for kind, other in others.items()}
+    load = pages.loader(store)
     for page, before in texts.items():
-        after = pages.rewritten(before, store.load, runs, loads)
+        after = pages.rewritten(before, load, runs)
         page.write_text(after, encoding="utf-8")
-        for name, picture in pages.pictures(after, store.load, loads).items():
+        for name, picture in pages.pictures(after, load).items():
             (page.parent / name).write_text(picture, encoding="utf-8")
         _terminal.put(f"{page.relative_to(root)}: {'as it was' if after == before else 'written'}")
 
 
 def _named(text: str, stores: Mapping[str, Store]) -> tuple[str, str]:
-    """The block's name and the id of the run, which must be one finished run of a clean tree."""
+    """The block's name and the id of the run, or ids of runs, which must be finished and of a clean tree."""
     name, separator, reference = text.partition("=")
     if not separator or not reference:
         raise UsageError(f"--run '{text}' should be NAME=RUN, such as h200=latest. Names: {', '.join(sorted(stores))}.")

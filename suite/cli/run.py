@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from gemmgate.suite import catalog, loop
+from gemmgate.suite import catalog, loop, warming
 from gemmgate.suite.case_rows import missing
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
@@ -27,13 +30,13 @@ from gemmgate.suite.workers import Worker, own_overlay
 ORDER = 20
 ALL_CACHES = ("cold", "hot", "serving")
 DATA = ("normal", "uniform", "integers", "zeros", "activations")
+TIMERS = ("events",)
 
 
+@options.grouped
 def command(
-    family: options.Family = None,
-    case: options.Case = None,
-    impl: options.Impl = None,
-    tag: options.Tag = None,
+    selected: options.Selected,
+    given: options.Given,
     device: options.Device = "auto",
     seconds: Annotated[
         float | None,
@@ -61,12 +64,19 @@ def command(
     energy: Annotated[
         bool, typer.Option("--energy", help="Joules of a call too, where the board counts them: 0.4 s of each.")
     ] = False,
+    timer: Annotated[
+        str, typer.Option(metavar="NAME", help="events: also time calls one by one, as published figures are.")
+    ] = "",
+    compile_workers: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Workers that first compile all that takes long, such as Inductor's ways; 0: none. Default: by cores.",
+        ),
+    ] = None,
     commit: Annotated[str, typer.Option(help="Commit to file the run under, where git cannot tell.")] = "",
     resume: Annotated[str, typer.Option(metavar="RUN", help="Measure what is missing in this run.")] = "",
-    config: options.Config = None,
-    shapes: options.Shapes = None,
-    tokens: options.Tokens = "",
-    dtype: options.Dtype = "",
     format: Annotated[options.Format, typer.Option(help="How the finished run is shown.")] = options.Format.TABLE,
     results: options.Results = None,
     suite: options.Suite = None,
@@ -79,14 +89,16 @@ def command(
     begun = time.monotonic()
     if data not in DATA:
         raise UsageError(f"--data '{data}' is none of {', '.join(DATA)}.")
-    suites = suite or []
-    known = options.families(suites)
+    if timer not in ("", *TIMERS):
+        raise UsageError(f"--timer '{timer}' is none of {', '.join(TIMERS)}.")
     store = options.store(results)
-    selection = options.selection(family, case, impl, tag)
-    made = options.made(known, family, config, shapes, tokens, dtype)
+    reading = store.read(resume) if resume else None
+    suites = suite or [Path(folder) for folder in (reading.run.selection.get("suites", ()) if reading else ())]
+    known = options.families(suites)
+    selection = selected.selection()
+    made = given.made(known, selection.families)
     wished = _caches(cache)
-    if resume:
-        reading = store.read(resume)
+    if reading:
         earlier = reading.run.selection
         if not {"caches", "seed", "data"} <= earlier.keys():
             raise UsageError(f"Run {reading.run.id} does not say what it selected: `gemmgate run` did not begin it.")
@@ -97,11 +109,12 @@ def command(
         wished, seed, data = tuple(earlier["caches"]), earlier["seed"], earlier["data"]
         sweep_data, cross_check = earlier.get("sweep_data", False), earlier.get("cross_check", False)
         energy = earlier.get("energy", False)
+        timer = timer or earlier.get("timer", "")
     elif made is None and not selection.cases and not selection.tags:
         selection = replace(selection, tags=("quick",))
     distributions = DATA if sweep_data else (data,)
     choices = (known.with_cases(made.cases) if made else known).select(selection)
-    if resume and reading.state == "finished" and not missing(choices, wished, reading.run.rows, distributions):
+    if reading and reading.state == "finished" and not missing(choices, wished, reading.run.rows, distributions):
         _terminal.say(f"nothing is missing in run {reading.run.id}: nothing was measured or stored.")
         raise typer.Exit(PASS)
     committed = describe_commit(own_overlay(), commit)
@@ -111,6 +124,8 @@ def command(
     try:
         if cross_check and not worker.target.is_gpu:
             raise UsageError("--cross-check compares the timers of a GPU; on a CPU there is one. Leave it out.")
+        if timer and not worker.target.is_gpu:
+            raise UsageError(f"--timer {timer} is for a GPU; a CPU has one timer. Leave it out.")
         caches = wished or usual_caches(worker)
         utc = utc_now()
         now = Run(
@@ -129,6 +144,8 @@ def command(
                 "sweep_data": sweep_data,
                 "cross_check": cross_check,
                 "energy": energy,
+                "timer": timer,
+                **({"suites": [str(folder) for folder in suites]} if suites else {}),
             },
             command=options.command_line(sys.argv[1:]),
         )
@@ -136,11 +153,13 @@ def command(
         with journal:
             choices = missing(choices, caches, journal.rows, distributions)
             share = precision / 100 if precision else None
-            plan = loop.Plan(choices, caches, seed, distributions, seconds, cross_check, share, energy)
+            singly = timer == "events"
+            plan = loop.Plan(choices, caches, seed, distributions, seconds, cross_check, share, energy, singly)
+            warmed_s = _warm(choices, worker, start, compile_workers, seconds)
             limits = known_limits(worker, store)
             journal.update(limits=limits)
             done = run_loop(plan, worker, limits, restart=start, sink=journal.append, console=console, begun=begun)
-            journal.update(seconds=done.spent.to_json())
+            journal.update(seconds=_spent(done.spent, warmed_s))
             if len(done.skipped) == len(choices) and not journal.rows:
                 raise CannotMeasureError(
                     f"Not one of {len(choices)} cases found time within --seconds {seconds:g}: give more time."
@@ -157,6 +176,34 @@ def command(
             f"go on with `gemmgate run --resume {finished.id}`."
         )
     raise typer.Exit(_exit_code(finished))
+
+
+def _warm(
+    choices: Sequence[catalog.Choice],
+    worker: Worker,
+    start: Callable[[], Worker],
+    count: int | None,
+    seconds: float | None,
+) -> float:
+    """Compiles beforehand where that pays, for a third of `seconds` at most, and says so. Seconds that it took."""
+    slow = warming.to_compile(choices)
+    if count is None:
+        count = warming.worker_count(worker.target, os.cpu_count() or 1, len(slow))
+    if not slow or not count:
+        return 0.0
+    _terminal.say(f"compiling beforehand for {len(slow)} cases, with {count} workers.")
+    warmed = warming.warm(slow, start, count, seconds / 3 if seconds else None)
+    if warmed.problem:
+        _terminal.say(f"compiled for {warmed.cases} of {warmed.of} cases; {warmed.problem}")
+    return warmed.seconds
+
+
+def _spent(spent: loop.Spent, warmed_s: float) -> dict[str, float]:
+    """Where the seconds went, with those of compiling beforehand taken out of the waiting."""
+    seconds = spent.to_json()
+    if warmed_s:
+        seconds = {"warming": warmed_s, **seconds, "waiting": max(seconds["waiting"] - warmed_s, 0.0)}
+    return seconds
 
 
 def _caches(text: str) -> tuple[str, ...]:

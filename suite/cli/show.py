@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Annotated
 
@@ -22,20 +21,11 @@ Status = Annotated[
 ]
 
 
-class Format(StrEnum):
-    """What a run can be shown as."""
-
-    TABLE = "table"
-    MARKDOWN = "markdown"
-    CSV = "csv"
-    JSON = "json"
-
-
 def command(
     run: Annotated[
-        str, typer.Argument(help="A path, an id, latest, latest:<machine> or baseline:<machine>.")
+        str, typer.Argument(help="A path, an id, latest, latest:<machine> or baseline:<machine>; several with commas.")
     ] = "latest",
-    format: Annotated[Format, typer.Option("--format")] = Format.TABLE,
+    format: Annotated[_options.Format, typer.Option("--format")] = _options.Format.TABLE,
     family: _options.Family = None,
     case: _options.Case = None,
     impl: _options.Impl = None,

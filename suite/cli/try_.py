@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from gemmgate.suite import catalog, outside
 from gemmgate.suite.cases import Family
-from gemmgate.suite.catalog import Catalog, Choice, Selection
+from gemmgate.suite.catalog import Catalog, Selection
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
-from gemmgate.suite.cli._trial import Trial, select
-from gemmgate.suite.compare import rate
-from gemmgate.suite.errors import PASS, REGRESSION, CannotMeasureError, UsageError, unknown
-from gemmgate.suite.records import Row, Run
-from gemmgate.suite.report import show, units
-from gemmgate.suite.report.trial import cannot_be_captured, fault, verdict
+from gemmgate.suite.cli._trial import Trial, find_commit, select
+from gemmgate.suite.errors import UNJUDGED, CannotMeasureError, UsageError, unknown
+from gemmgate.suite.records import Run
+from gemmgate.suite.report import show
+from gemmgate.suite.report.trial import outcome
 from gemmgate.suite.workers import Worker
 
 ORDER = 15
@@ -33,6 +31,7 @@ def command(
     tag: options.Tag = None,
     device: options.Device = "auto",
     seconds: Annotated[float, typer.Option(min=1.0, help="Time for measuring, after the checks.")] = 30.0,
+    commit: Annotated[str, typer.Option(help="Commit to file the run under, where git cannot tell.")] = "",
     against: Annotated[str, typer.Option(metavar="NAME", help="Compare with this implementation.")] = "",
     deadline: Annotated[float, typer.Option(min=1.0, help="Seconds that preparing or checking may take.")] = 120.0,
     nondeterministic: Annotated[
@@ -51,6 +50,7 @@ def command(
     in one dtype. A case that no family lists may be asked for by its name, such as m1-n4096-k4096-bf16.
     """
     file, attribute = _place(function)
+    committed = find_commit(commit)
     with tempfile.TemporaryDirectory(prefix="gemmgate-try-") as scratch:
         known = options.families(suite)
         chosen = _family(known, family)
@@ -62,14 +62,17 @@ def command(
         suites = [*(suite or []), guest]
         selection = Selection((chosen.name,), options.globs("--case", case), (name,), options.globs("--tag", tag))
         selected, default = select(catalog.find(suites), selection, against)
-        trial = Trial(name, against, partial(Worker, options.device(device), suites=suites), deadline)
+        tried = {"function": function, "name": name, "against": against}
+        trial = Trial(tried, partial(Worker, options.device(device), suites=suites), deadline, results)
         try:
             choices = trial.narrow(selected, handful=default)
-            _report_faults(name, choices, trial.check(choices))
-            run = trial.measure(choices, seconds, results, {**selection.to_json(), "against": against})
+            outcomes = trial.check(choices)
+            begun = trial.begun(choices, outcomes, selection, committed)
+            is_right = all(outcome.get("ok") for outcome in outcomes)
+            run = trial.measure(begun, choices, seconds) if is_right else trial.failed(begun, choices, outcomes)
         finally:
             trial.worker.kill()
-    _finish(run, name, against, len(choices), format.value)
+    _finish(run, format.value)
 
 
 def _place(text: str) -> tuple[Path, str]:
@@ -107,42 +110,15 @@ def _free_name(family: Family, attribute: str) -> str:
     return f"{name}_tried" if name in {entry.name for entry in family.implementations} else name
 
 
-def _report_faults(name: str, choices: Sequence[Choice], outcomes: Sequence[dict[str, Any]]) -> None:
-    """Ends the program where a check failed: a wrong result has no time."""
-    wrong = [(choice.case.name, o) for choice, o in zip(choices, outcomes, strict=False) if not o.get("ok")]
-    if not wrong:
-        return
-    lines = [f"Wrong: {name} failed on {len(wrong)} of {units.counted(len(outcomes), 'case')}, so nothing was timed."]
-    lines += [f"  {case}: {name} {fault(outcome)}." for case, outcome in wrong]
-    if len(outcomes) < len(choices):
-        lines.append(f"  {units.counted(len(choices) - len(outcomes), 'further case')} not tried.")
-    _terminal.put("\n".join(lines))
-    raise typer.Exit(REGRESSION)
-
-
-def _finish(run: Run, name: str, against: str, checked: int, format: str) -> None:
-    """Shows the run and the sentence, and ends the program."""
-    _terminal.put(show(run, format, width=_terminal.width(), color=_terminal.color()))
-    tell = _terminal.put if format in ("table", "markdown") else _terminal.say
-    faults = {(row.case, fault(row.to_json())): row for row in run.rows if _is_fault(row, name)}
-    for case, said in faults:
-        tell(f"Wrong: {name} {said} ({case}).")
-    rated = rate(run.rows)
-    caches = [cache for cache in run.selection["caches"] if any(r.ratio and r.row.cache == cache for r in rated)]
-    sentences = [
-        verdict([r for r in rated if r.row.cache == cache], name, against, run.machine.model) for cache in caches
-    ]
-    if not faults:
-        cases = units.counted(checked, "case")
-        tell(f"Right: {name} agrees with the float64 reference on {cases}, within what rounding allows.")
-    for sentence in filter(None, sentences):
-        tell(sentence)
-    if any(not cannot_be_captured(row.to_json()) and row.status != "out_of_memory" for row in faults.values()):
-        raise typer.Exit(REGRESSION)
-    if faults or not any(sentences):
-        raise CannotMeasureError(f"{name} could not be timed against {against} everywhere: the lines above say why.")
-    raise typer.Exit(PASS)
-
-
-def _is_fault(row: Row, name: str) -> bool:
-    return row.implementation == name and row.status != "ok" and row.reason != "ring_too_large"
+def _finish(run: Run, format: str) -> None:
+    """Shows the run, unless nothing was timed, and the sentences, and ends the program."""
+    tell = _terminal.put
+    if run.selection["tried"]["timed"]:
+        _terminal.put(show(run, format, width=_terminal.width(), color=_terminal.color()))
+        tell = _terminal.put if format in ("table", "markdown") else _terminal.say
+    came_to = outcome(run)
+    for line in came_to.lines:
+        tell(line)
+    if came_to.exit_code == UNJUDGED:
+        raise CannotMeasureError("It could not be timed everywhere: the lines above say why.")
+    raise typer.Exit(came_to.exit_code)

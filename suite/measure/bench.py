@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from gemmgate.suite.cases import Case, Family, Implementation, Inputs, Target, Tile
-from gemmgate.suite.measure import check, states, witness
+from gemmgate.suite.measure import check, singly, states, witness
 from gemmgate.suite.measure.clock import EventClock, HostClock
 from gemmgate.suite.measure.correctness import check_results
 from gemmgate.suite.measure.load import Load
@@ -118,6 +118,7 @@ class Bench:
         work.ready[name] = prepared
         work.implementations[name] = implementation
         return {
+            "timer": "events" if "events" in self.clocks and not prepared.capturable else self._clock.name,
             "tile": dict(prepared.tile) if prepared.tile is not None else None,
             "algorithm": prepared.algorithm,
             "device_code": prepared.device_code,
@@ -205,6 +206,15 @@ class Bench:
         with precision_flags(work.case.precision), own_settings():
             self._settle(make_timed(name, work.ready[name], work.ring_of("hot"), "hot", self.clocks, at))
             return timers.compare(name, work.ready[name], work.ring_of("cold"), self.clocks, repeats, at)
+
+    def singly(self, work: Work, names: Sequence[str], cache: str) -> dict[str, Any]:
+        """The same calls timed as others do, once `sample` has timed them in this cache state."""
+        if self.device.type != "cuda":
+            raise Refused("unsupported", "no_events", "events time calls on a GPU")
+        begin = time.perf_counter()
+        with precision_flags(work.case.precision):
+            found = singly.time_singly(work, names, cache, self.telemetry, self.at)
+        return {"timed": found, "measure_s": time.perf_counter() - begin}
 
     def _show(
         self,

@@ -7,8 +7,8 @@ that no library can write between the replies):
     {id, op, deadline_s, ...}  ->  {id, ok: true, ...}  or  {id, status, reason, detail, fatal?}
 
 and between them `{id, at: {implementation, step}}`, sent before each step, so that the parent can name
-the culprit when nothing more comes. Operations: `warm hello limits supports prepare check sample cross_check drop bye`,
-for blocks `mount settle visit`, and `timers`.
+the culprit when nothing more comes. Operations: `warm hello limits supports prepare check sample cross_check
+singly drop bye`, for blocks `mount settle visit`, and `timers`.
 `fatal` says that this process cannot be used further.
 """
 
@@ -238,6 +238,9 @@ class Worker:
         """Other people's benchmark functions and ours on what was prepared last."""
         name = request["implementation"]
         return self._bench.compare_timers(self._work, name, request["repeats"])
+
+    def _singly(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return self._bench.singly(self._work, request["implementations"], request["cache"])
 
     def _mount(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Holds what was prepared last ready for visits, under the name `item`, beside what is mounted already."""

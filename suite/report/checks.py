@@ -1,4 +1,4 @@
-"""What stands beside the times of a family: the same calls by other timers, and on other distributions of inputs."""
+"""What stands beside the times of a family: the same calls timed in other ways, and on other distributions."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gemmgate.suite.compare import Rated
-from gemmgate.suite.records import CROSS_CHECK, Row
+from gemmgate.suite.records import BESIDE, CROSS_CHECK, SINGLY, Row
 from gemmgate.suite.report import units
 from gemmgate.suite.report.layout import Block, Cell, Column, Notes, Table, cells
+from gemmgate.suite.report.means import mean_text
 
 _USUAL_DATA = "normal"
 AGREES, UNEXPLAINED = "agrees", "unexplained"
@@ -17,7 +18,7 @@ AGREES, UNEXPLAINED = "agrees", "unexplained"
 
 def without_checks(rated: Sequence[Rated]) -> list[Rated]:
     """The rows that count: timed by the timer of their kind, on the usual distribution where there are several."""
-    counted = [r for r in rated if r.row.phase != CROSS_CHECK]
+    counted = [r for r in rated if r.row.phase not in BESIDE]
     present = list(dict.fromkeys(r.row.data for r in counted))
     usual = _USUAL_DATA if _USUAL_DATA in present else next(iter(present), "")
     return [r for r in counted if r.row.data == usual]
@@ -29,7 +30,7 @@ def cross_checks(rated: Sequence[Rated]) -> list[Block]:
     if not crossed:
         return []
     names = list(dict.fromkeys(r.row.timer for r in crossed))
-    counted = {_place(r): r for r in rated if r.row.phase != CROSS_CHECK}
+    counted = {_place(r): r for r in rated if r.row.phase not in BESIDE}
     by_place: dict[tuple[str, ...], dict[str, Rated]] = {}
     for r in crossed:
         by_place.setdefault(_place(r), {})[r.row.timer] = r
@@ -70,9 +71,31 @@ def _summary(rows: Sequence[Row]) -> str:
     return f"Other timers against the one that counts: {', '.join(said)}."
 
 
+def timed_singly(rated: Sequence[Rated]) -> list[Block]:
+    """What the ratios come to where calls are timed one by one, beside what they come to by the method, for each name.
+
+    Both means are of the cases that have both.
+    """
+    single = {_place(r): r for r in rated if r.row.phase == SINGLY and r.ratio}
+    if not single:
+        return []
+    counted = {_place(r): r for r in rated if r.row.phase not in BESIDE and r.ratio and _place(r) in single}
+    rows = []
+    for name in dict.fromkeys(r.row.implementation for r in counted.values() if r.row.implementation != r.yardstick):
+        mine = [place for place, r in counted.items() if r.row.implementation == name]
+        rows.append(cells((name, *(mean_text([found[place] for place in mine]) for found in (single, counted)))))
+    columns = (Column("implementation"), Column("timed singly", right=True), Column("by the method", right=True))
+    note = (
+        "Timed singly: two events around each call, the cache emptied by a write before it. Launch and write-back are "
+        "in it, so no other number here rests on it."
+    )
+    title = "Geometric mean of the ratio (of so many cases) by calls timed singly"
+    return [Table(title, columns, tuple(rows)), Notes((note,))] if rows else []
+
+
 def by_data(rated: Sequence[Rated]) -> list[Block]:
     """Time and error by distribution of the inputs, where there are several."""
-    counted = [r for r in rated if r.row.phase != CROSS_CHECK and r.row.kind == "time"]
+    counted = [r for r in rated if r.row.phase not in BESIDE and r.row.kind == "time"]
     words = list(dict.fromkeys(r.row.data for r in counted))
     if len(words) < 2:
         return []

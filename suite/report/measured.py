@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from gemmgate.suite.compare import Rated, rate
 from gemmgate.suite.records import Row, Run
 from gemmgate.suite.report import units
-from gemmgate.suite.report.checks import by_data, cross_checks, without_checks
+from gemmgate.suite.report.checks import by_data, cross_checks, timed_singly, without_checks
 from gemmgate.suite.report.layout import Block, Cell, Column, Notes, Table, cells
 from gemmgate.suite.report.means import means
 from gemmgate.suite.report.times import cache_states, group, legend, times
@@ -33,7 +33,8 @@ def where(run: Run) -> Notes:
     names = ("torch", "triton", "cuda", "driver", "cublas", "blas", "python")
     versions = [f"{name} {getattr(stack, name)}" for name in names if getattr(stack, name)]
     versions += [units.counted(stack.threads, "thread")] if stack.threads else []
-    board = f", board {machine.board}" if machine.board else ""
+    boards = sorted({row.board for row in run.rows if row.board}) or [machine.board]
+    board = f", board{'s' if len(boards) > 1 else ''} {', '.join(boards)}" if any(boards) else ""
     commit = (run.commit[:10] or "no commit") + (" with uncommitted changes" if run.dirty else "")
     lines = [
         f"{machine.model} ({machine.key}{board}) · {' · '.join(versions) or 'unknown versions'}",
@@ -60,7 +61,7 @@ def _family(family: str, rated: Sequence[Rated], run: Run) -> list[Block]:
         found.append(_values(f"{family}: values" if shown else title, values))
     if not found:
         found.append(Notes((f"{title}: nothing was measured.",), "head"))
-    found += cross_checks(rated) + by_data(rated) + _failures(rated)
+    found += cross_checks(rated) + timed_singly(rated) + by_data(rated) + _failures(rated)
     if shown:
         found += means(timed, caches, cases)
         found += totals(family, timed, run.selection, caches)

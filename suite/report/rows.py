@@ -33,7 +33,11 @@ FIELDS = _OF_ROW + _BESIDE
 
 def rows_json(run: Run) -> dict[str, Any]:
     """`{"schema": 1, "run": {...}, "rows": [...]}`: strict JSON, null for what is unknown or not finite."""
-    made = {"schema": SCHEMA, "run": run.header(), "rows": [_row(rated, run) for rated in rate(run.rows)]}
+    made = {
+        "schema": SCHEMA,
+        "run": run.header(),
+        "rows": [_row(rated, run) for rated in rate(run.rows, run.selection)],
+    }
     clean: dict[str, Any] = finite(made)
     return clean
 

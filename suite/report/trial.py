@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from gemmgate.suite.compare import Rated
+from gemmgate.suite.compare import Rated, rate
+from gemmgate.suite.errors import PASS, REGRESSION, UNJUDGED
+from gemmgate.suite.records import Row, Run
 from gemmgate.suite.report import units
 from gemmgate.suite.statistics import SIZE_OF_INTEREST, Interval, geometric_mean
 
@@ -47,6 +50,52 @@ def fault(outcome: Mapping[str, Any]) -> str:
     if outcome["status"] == "error":
         return f"ended its process: {detail}" if reason.islower() else f"raised {reason}: {detail}"
     return f"is {outcome['status']}: {detail}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The lines with which a trial ends, and its exit code."""
+
+    lines: tuple[str, ...]
+    exit_code: int
+
+
+def outcome(run: Run) -> Outcome:
+    """What a trial came to, from its run alone.
+
+    Its selection has in `tried` the `name` of the implementation, what it is `against`, the names of the cases
+    that were `checked`, how many there were (`of`) and whether it was `timed`, which nothing wrong is.
+    """
+    tried = run.selection["tried"]
+    name, against, checked = tried["name"], tried["against"], units.counted(len(tried["checked"]), "case")
+    faults = {(row.case, fault(row.to_json())): row for row in run.rows if _is_fault(row, name)}
+    if not tried["timed"]:
+        lines = [f"Wrong: {name} failed on {len(faults)} of {checked}, so nothing was timed."]
+        lines += [f"  {case}: {name} {said}." for case, said in faults]
+        left = tried["of"] - len(tried["checked"])
+        lines += [f"  {units.counted(left, 'further case')} not tried."] if left else []
+        return Outcome(tuple(lines), REGRESSION)
+    rated = rate(run.rows)
+    lines = [f"{_how(row)}: {name} {said} ({case})." for (case, said), row in faults.items()]
+    if not any(_how(row) == "Wrong" for row in faults.values()):
+        lines.append(f"Right: {name} agrees with the float64 reference on {checked}, within what rounding allows.")
+    caches = [cache for cache in run.selection["caches"] if any(r.ratio and r.row.cache == cache for r in rated)]
+    verdicts = [
+        verdict([r for r in rated if r.row.cache == cache], name, against, run.machine.model) for cache in caches
+    ]
+    lines += filter(None, verdicts)
+    if any(_how(row) == "Wrong" for row in faults.values()):
+        return Outcome(tuple(lines), REGRESSION)
+    return Outcome(tuple(lines), PASS if any(verdicts) and not faults else UNJUDGED)
+
+
+def _is_fault(row: Row, name: str) -> bool:
+    return row.implementation == name and row.status != "ok" and row.reason != "ring_too_large"
+
+
+def _how(row: Row) -> str:
+    """What cannot be captured or finds no memory may still be right."""
+    return "Not timed" if cannot_be_captured(row.to_json()) or row.status == "out_of_memory" else "Wrong"
 
 
 def verdict(rated: Sequence[Rated], name: str, against: str, where: str) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -55,6 +57,15 @@ def legible(path: Path) -> Iterator[None]:
             f"{path} is truncated or damaged ({str(error).partition(chr(10))[0].rstrip('.')}). "
             "Restore it from version control, or delete it."
         ) from error
+
+
+def open_file(path: Path) -> BinaryIO:
+    """For reading. Raises `UnreadableError` for what is no file: opening a pipe would wait for a writer for ever."""
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise UnreadableError("it is a folder, pipe or device, and no file. Move it somewhere else.")
+    return os.fdopen(file, "rb")
 
 
 def try_lock(file: int, how: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Literal
 from gemmgate.suite.errors import UnreadableError, UsageError, unknown
 from gemmgate.suite.records import Limits, Run, machine_key
 from gemmgate.suite.store import encoding, journal
-from gemmgate.suite.store.files import explained, legible, make_folders
+from gemmgate.suite.store.files import explained, legible, make_folders, open_file
 from gemmgate.suite.store.journal import Journal
 
 State = Literal["finished", "interrupted", "running", "unreadable"]
@@ -109,13 +109,14 @@ class Store:
         return Journal.reopen(paths[0], now)
 
     def load(self, reference: str) -> Run:
-        """The run of a path, an id, `latest`, `latest:<machine>` or `baseline:<machine>`."""
+        """The run of a path, an id, `latest`, `latest:<machine>` or `baseline:<machine>`, or of several with commas."""
         return self.read(reference).run
 
     def read(self, reference: str) -> Reading:
         """As `load`, with the run's state and what should be said about it.
 
-        A baseline of several runs has the rows of all, oldest first, and the header of the newest run.
+        A baseline of several runs, and several references with commas between them, have the rows of all, oldest
+        first, and the header of the newest run.
         """
         readings = [self._read(path) for path in self._find(reference)]
         if len(readings) == 1:
@@ -123,13 +124,15 @@ class Store:
             return replace(readings[0], notes=notes)
         state = max((reading.state for reading in readings), key=("finished", "interrupted", "running").index)
         notes = tuple(note for reading in readings for note in reading.notes)
-        return Reading(_merged(reference, [reading.run for reading in readings]), state, notes)
+        runs = [reading.run for reading in readings]
+        name = reference if reference.startswith("baseline:") else ",".join(run.id for run in runs)
+        return Reading(_merged(name, runs), state, notes)
 
     def limits(self, machine: str) -> Limits | None:
         """What the newest finished calibration of a machine found that it can do; None where there is none."""
         found = [info for info in self.calibrations.runs() if info.machine == machine and info.state == "finished"]
         for info in reversed(found):
-            with legible(info.path), info.path.open("rb") as file:
+            with legible(info.path), open_file(info.path) as file:
                 run, _, _ = encoding.read_parquet_header(file)
             if run.limits.source:
                 return replace(run.limits, source=run.id)
@@ -154,10 +157,12 @@ class Store:
         if path.suffix == ".jsonl":
             held = journal.read(path)
             return Reading(held.run, _state(path), (_TORN.format(path),) if held.torn else ())
-        with legible(path), path.open("rb") as file:
+        with legible(path), open_file(path) as file:
             return Reading(encoding.read_parquet(file), "finished")
 
     def _find(self, reference: str) -> list[Path]:
+        if "," in reference:
+            return list(dict.fromkeys(path for part in reference.split(",") for path in self._find(part.strip())))
         word, _, machine = reference.partition(":")
         if word == "latest":
             return [self._latest(machine)]
@@ -248,7 +253,7 @@ def _info(path: Path) -> RunInfo:
             run, families, size = held.run, encoding.families(held.run.rows), len(held.run.rows)
             state, note = _state(path), _TORN.format(path) if held.torn else ""
         else:
-            with legible(path), path.open("rb") as file:
+            with legible(path), open_file(path) as file:
                 run, families, size = encoding.read_parquet_header(file)
     except UnreadableError as error:
         return RunInfo(path.stem, path.parent.name, "", "", "", (), 0, "unreadable", path, str(error))

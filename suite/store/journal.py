@@ -16,7 +16,7 @@ from types import TracebackType
 from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.records import Limits, Row, Run
 from gemmgate.suite.store import encoding
-from gemmgate.suite.store.files import explained, legible, sync_folder, try_lock, write_at, write_whole
+from gemmgate.suite.store.files import explained, legible, open_file, sync_folder, try_lock, write_at, write_whole
 
 LOCK_PATIENCE_S = 1.0
 """How long a writer waits for a lock: a reader that asks whether a run goes on holds it for a moment."""
@@ -171,13 +171,13 @@ class Journal:
 
 def read(path: Path) -> encoding.Journalled:
     """Raises `UnreadableError` with the file's name."""
-    with legible(path):
-        return encoding.read_journal(path.read_bytes())
+    with legible(path), open_file(path) as file:
+        return encoding.read_journal(file.read())
 
 
 def is_held(path: Path) -> bool:
     """Whether a live process writes it."""
-    with legible(path), path.open("rb") as file:
+    with legible(path), open_file(path) as file:
         return not try_lock(file.fileno(), fcntl.LOCK_SH)
 
 

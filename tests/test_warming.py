@@ -1,0 +1,140 @@
+"""Compiling beforehand: several workers share the cases, and nothing that goes wrong there ends a run."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from gemmgate.suite import warming
+from gemmgate.suite.cases import Target
+from gemmgate.suite.catalog import Choice, Selection, find
+from gemmgate.suite.cli import run
+from gemmgate.suite.errors import CannotMeasureError
+from gemmgate.suite.workers import WorkerLost
+
+H200 = Target("sm_90", memory_bytes=140 << 30)
+
+
+def chosen(*names: str, cases: int = 6) -> list[Choice]:
+    """Some cases of the audit with these implementations."""
+    return find().select(Selection(tags=("audit",), implementations=names))[:cases]
+
+
+class FakeWorker:
+    """Refuses `inductor_decompose_k`, searches in `inductor_best_choice`, and writes down what it prepares."""
+
+    lock = threading.Lock()
+
+    def __init__(self, log: list[tuple[str, str]], dies: str = "") -> None:
+        self.log, self.dies = log, dies
+        self.pid = -1
+        self.ended = False
+
+    def ask(self, op: str, deadline_s: float, **fields: Any) -> dict[str, Any]:
+        if op == "supports":
+            ((_, names),) = fields["pairs"]
+            refusals = [["no_split_offered", "none"] if name == "inductor_decompose_k" else None for name in names]
+            return {"ok": True, "refusals": [refusals], "screened": [[n == "inductor_best_choice" for n in names]]}
+        if op == "prepare":
+            assert fields["caches"] == ["hot"]
+            with self.lock:
+                self.log.append((fields["case"]["name"], fields["implementation"]))
+            if fields["case"]["name"] == self.dies:
+                raise WorkerLost("error", "sigsegv", "the worker ended with signal SIGSEGV", {})
+        return {"ok": True}
+
+    def kill(self) -> None:
+        self.ended = True
+
+
+def test_what_takes_long_is_compiled_once_and_searches_are_not_made() -> None:
+    """Of each case what is offered on request is prepared by one worker, but not what is refused or searches."""
+    log: list[tuple[str, str]] = []
+    started: list[FakeWorker] = []
+    choices = warming.to_compile(chosen("inductor_*", "triton_split_k"))
+
+    def start() -> Any:
+        started.append(FakeWorker(log))
+        return started[-1]
+
+    warmed = warming.warm(choices, start, 3)
+    names = ("inductor_default", "inductor_max_autotune", "inductor_no_decompose_k")
+    assert sorted(log) == sorted((choice.case.name, name) for choice in choices for name in names)
+    assert (warmed.cases, warmed.of, warmed.problem) == (6, 6, "")
+    assert 1 <= len(started) <= 3
+    assert all(worker.ended for worker in started)
+
+
+def test_what_is_not_on_request_is_left_alone() -> None:
+    """A selection without compilers has nothing to compile beforehand."""
+    assert warming.to_compile(chosen("triton_split_k", "cublas")) == []
+
+
+def test_a_lost_worker_costs_its_case_alone() -> None:
+    """Where a worker dies on one case a fresh one does the others, and the first problem is told."""
+    log: list[tuple[str, str]] = []
+    choices = warming.to_compile(chosen("inductor_default"))
+    warmed = warming.warm(choices, lambda: FakeWorker(log, dies=choices[2].case.name), 1)  # type: ignore[arg-type, return-value]
+    assert (warmed.cases, warmed.of) == (5, 6)
+    assert {case for case, _ in log} == {choice.case.name for choice in choices}
+    assert "SIGSEGV" in warmed.problem
+
+
+def test_a_device_that_takes_no_second_worker_is_no_error() -> None:
+    """Workers that cannot start compile nothing, which is told and not raised."""
+
+    def refuse() -> Any:
+        raise CannotMeasureError("exclusive mode")
+
+    warmed = warming.warm(warming.to_compile(chosen("inductor_default")), refuse, 2)
+    assert (warmed.cases, warmed.problem) == (0, "exclusive mode")
+
+
+def test_time_that_is_up_ends_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of its time what is under way is killed, and no further case is begun."""
+    killed: list[int] = []
+    free = threading.Event()
+
+    class Slow(FakeWorker):
+        def ask(self, op: str, deadline_s: float, **fields: Any) -> dict[str, Any]:
+            if op == "prepare":
+                free.wait(60)
+                raise WorkerLost("error", "sigkill", "the worker ended with signal SIGKILL", {})
+            return super().ask(op, deadline_s, **fields)
+
+    def killpg(pid: int, number: int) -> None:
+        killed.append(pid)
+        free.set()
+
+    monkeypatch.setattr(warming.os, "killpg", killpg)
+    choices = warming.to_compile(chosen("inductor_default"))
+    warmed = warming.warm(choices, lambda: Slow([]), 2, most_s=0.1)  # type: ignore[arg-type, return-value]
+    assert killed == [-1, -1]
+    assert (warmed.cases, warmed.problem) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("target", "cores", "cases", "count"),
+    [
+        (H200, 16, 40, 12),
+        (H200, 8, 40, 6),
+        (H200, 16, 5, 5),
+        (H200, 16, 3, 0),
+        (H200, 3, 40, 0),
+        (Target("sm_87", memory_bytes=16 << 30), 12, 40, 4),
+        (Target("cpu", memory_bytes=64 << 30), 64, 40, 0),
+    ],
+)
+def test_how_many_workers(target: Target, cores: int, cases: int, count: int) -> None:
+    """Two cores stay free, each worker needs 4 GiB of the device, and few cases or a CPU need none."""
+    assert warming.worker_count(target, cores, cases) == count
+
+
+def test_seconds_of_compiling_beforehand_are_no_waiting() -> None:
+    """Of 100 s of which 60 are explained, 25 of compiling beforehand leave 15 of waiting."""
+    spent = run.loop.Spent(compiling=30.0, checking=10.0, measuring=20.0, total=100.0)
+    seconds = run._spent(spent, 25.0)
+    assert (seconds["warming"], seconds["waiting"], seconds["total"]) == (25.0, 15.0, 100.0)
+    assert "warming" not in run._spent(spent, 0.0)
