@@ -12,10 +12,12 @@ torch = pytest.importorskip("torch", reason="what is measured runs in torch")
 
 from gemmgate.suite.cases import Implementation, Prepared  # noqa: E402  torch first
 from gemmgate.suite.measure import singly  # noqa: E402
+from gemmgate.suite.records import MIN_SAMPLES  # noqa: E402
 from gemmgate.suite.report import show  # noqa: E402
 from gemmgate.suite.series import collect  # noqa: E402
 from tests import runs  # noqa: E402
 from tests.fakes import FakeClock, FakeCuda, FakeTelemetry, make_bench  # noqa: E402
+from tests.stored import ROOT  # noqa: E402
 
 TIMES_S = {"fast": 4e-6, "slow": 8e-6}
 LAUNCH_S = 2e-6
@@ -102,6 +104,13 @@ def test_one_that_raises_has_no_time(cuda: FakeCuda) -> None:
 
 
 # what a reader sees
+
+
+def test_numbers_are_documented() -> None:
+    """The method's page says how much is written, how often a call is timed and for how long."""
+    page = " ".join((ROOT / "docs" / "method.md").read_text(encoding="utf-8").split())
+    often = f"{singly._ROUNDS} times for each implementation or {singly._MOST_S:g} s, but {MIN_SAMPLES} times at least"
+    assert f"{singly.FLUSH_BYTES >> 20} MiB are written, then one call stands between two events, {often}" in page
 
 
 def pair(case: str, speedup: float, **fields: Any) -> list[Any]:
