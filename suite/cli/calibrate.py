@@ -191,8 +191,8 @@ def _where_time_went(running: Blocks) -> list[str]:
         listed = sorted(seconds.items(), key=lambda item: -item[1])
         return ", ".join(f"{name} {taken_s:.1f} s" for name, taken_s in listed if taken_s >= 0.05)
 
-    whats = ("the first block", "each later block", "the baseline's workers, all blocks")
-    named = zip(whats, (*running.spent, running.steps_s), strict=True)
+    kinds = ("the first block", "each later block", "the baseline's workers, all blocks")
+    named = zip(kinds, (*running.spent, running.steps_s), strict=True)
     return [f"{what}: {said(seconds)}." for what, seconds in named if said(seconds)]
 
 
