@@ -77,3 +77,13 @@ def test_the_timers_step_is_the_least_difference() -> None:
     """Of times in whole steps of 32 ns the step is 32 ns; equal times say nothing."""
     assert roofs._least_step([64e-9, 128e-9, 64e-9, 160e-9]) == pytest.approx(32e-9)
     assert roofs._least_step([64e-9, 64e-9]) == 0.0
+
+
+def test_a_busy_machine_is_waited_for() -> None:
+    """Times that are tripled for a while and then fall to 1 s are 1 s; ones that never settle end in time."""
+    busy = iter([[3.0, 3.1], [3.05, 3.2], [3.0, 3.1], [1.0, 1.2], [1.01, 1.3], [1.0, 1.1], [1.02, 1.1], [9.0, 9.0]])
+    assert roofs._least(lambda: next(busy), now=lambda: 0.0) == 1.0
+    assert next(busy) == [9.0, 9.0]
+    ever = iter(range(100, 0, -1))
+    clock = iter([0.0, 0.1, 0.2, 0.4])
+    assert roofs._least(lambda: [float(next(ever))], now=lambda: next(clock)) == 98.0

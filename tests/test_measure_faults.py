@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +16,7 @@ from gemmgate.suite.measure import clock as clock_module  # noqa: E402  torch fi
 from gemmgate.suite.measure import machine  # noqa: E402
 from gemmgate.suite.measure.clock import EventClock  # noqa: E402
 from gemmgate.suite.measure.sampler import Launch, time_launches  # noqa: E402
+from gemmgate.suite.measure.settle import Reading  # noqa: E402
 from gemmgate.suite.measure.watched import WatchedClock  # noqa: E402
 from tests.fakes import FakeClock, FakeCuda, FakeTelemetry, make_bench, measured_row  # noqa: E402
 
@@ -248,3 +251,44 @@ def test_without_nvml_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the driver does not know the GPU, readings are empty and nothing is marked."""
     telemetry = _telemetry(monkeypatch, FakeNvml(()))
     assert (telemetry.marks(), telemetry.sm_clock_hz, telemetry.power_w) == (set(), None, None)
+
+
+def test_energy_is_that_of_the_load_alone_and_none_where_nothing_counts() -> None:
+    """A board that uses 2 J a call says so for a call of 2 ms; one without a counter costs no time and says nothing."""
+    calls = 0
+
+    class Counting(FakeTelemetry):
+        max_sm_clock_hz = None
+
+        @property
+        def joules(self) -> float:
+            return 2.0 * calls
+
+        def reading(self) -> Reading:
+            return Reading(joules=self.joules)
+
+    def seconds(n: int) -> float:
+        return 2e-3 * _noise(n)
+
+    bench, work = make_bench(FakeClock(seconds), Counting())
+    bind = work.ready["first"].bind
+
+    def counting(inputs: Any) -> Any:
+        call = bind(inputs)
+
+        def counted() -> Any:
+            nonlocal calls
+            calls += 1
+            time.sleep(2e-3)
+            return call()
+
+        return counted
+
+    work.ready["first"] = replace(work.ready["first"], bind=counting)
+    measured = bench.sample(work, ["first"], "hot", None, None, energy=True)["measured"]["first"]
+    assert measured["joules"] == pytest.approx(2.0)
+    assert len(measured["samples_s"]) == 40
+    silent = FakeTelemetry()
+    silent.joules = None  # type: ignore[attr-defined]
+    bench, work = make_bench(FakeClock(seconds), silent)
+    assert "joules" not in bench.sample(work, ["first"], "hot", None, None, energy=True)["measured"]["first"]

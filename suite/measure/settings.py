@@ -22,8 +22,7 @@ def own_settings() -> Iterator[None]:
     # Not every build of torch has every switch.
     flags = [(owner, name, getattr(owner, name)) for owner, names in owners for name in names if hasattr(owner, name)]
     threads, dtype, grad = torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    deterministic = torch.get_deterministic_debug_mode()
     precision, library = torch.get_float32_matmul_precision(), torch.backends.cuda.preferred_blas_library()
     try:
         yield
@@ -32,7 +31,8 @@ def own_settings() -> Iterator[None]:
             torch.set_num_threads(threads)
         torch.set_default_dtype(dtype)
         torch.set_grad_enabled(grad)
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        if torch.get_deterministic_debug_mode() != deterministic:  # setting it imports half of Inductor
+            torch.use_deterministic_algorithms(deterministic > 0, warn_only=deterministic == 1)
         torch.set_float32_matmul_precision(precision)
         for owner, name, value in flags:
             if getattr(owner, name) != value:
