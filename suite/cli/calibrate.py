@@ -23,8 +23,8 @@ from gemmgate.suite.calibration import calibration, calibration_json
 from gemmgate.suite.catalog import Catalog, Choice, Item, Selection
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
-from gemmgate.suite.cli._block_progress import BlockDisplay
 from gemmgate.suite.cli._measuring import CACHES, measure_limits
+from gemmgate.suite.cli._progress import BlockDisplay
 from gemmgate.suite.cli.run import DATA
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.edits import EXTRA_TRIP, edited_overlay
@@ -57,11 +57,9 @@ class Format(StrEnum):
     JSON = "json"
 
 
+@options.grouped
 def command(
-    family: options.Family = None,
-    case: options.Case = None,
-    impl: options.Impl = None,
-    tag: options.Tag = None,
+    selected: options.Selected,
     device: options.Device = "auto",
     blocks: Annotated[
         int | None,
@@ -104,7 +102,7 @@ def command(
         raise UsageError(f"--data is one of {', '.join(DATA)} and --cache one of {', '.join(CACHES)}.")
     suites = suite or []
     known = options.families(suites)
-    selection = options.selection(family, case, impl, tag)
+    selection = selected.selection()
     earlier = store.load(resume) if resume else None
     if earlier and selection != Selection():
         raise UsageError(
@@ -191,8 +189,8 @@ def _where_time_went(running: Blocks) -> list[str]:
         listed = sorted(seconds.items(), key=lambda item: -item[1])
         return ", ".join(f"{name} {taken_s:.1f} s" for name, taken_s in listed if taken_s >= 0.05)
 
-    kinds = ("the first block", "each later block", "the baseline's workers, all blocks")
-    named = zip(kinds, (*running.spent, running.steps_s), strict=True)
+    subjects = ("the first block", "each later block", "the baseline's workers, all blocks")
+    named = zip(subjects, (*running.spent, running.steps_s), strict=True)
     return [f"{what}: {said(seconds)}." for what, seconds in named if said(seconds)]
 
 
