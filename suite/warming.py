@@ -70,6 +70,7 @@ def worker_count(target: Target, cores: int, cases: int) -> int:
 def warm(choices: Sequence[Choice], start: Callable[[], Worker], count: int, most_s: float | None = None) -> Warmed:
     """Prepares `choices` with `count` workers, and ends them; after `most_s` whatever is left is left.
 
+    `start` begins a worker as `Worker(warm=True)` does: it is greeted here, so that it can be ended before it answers.
     What fails here fails again where it has a row, so it is no error; nor is a device that takes no second worker.
     """
     begin = time.monotonic()
@@ -115,13 +116,15 @@ def _serve(
                 if worker is None:
                     worker = start()
                     workers.append(worker)
+                    worker.greet()
+                    worker.meet()
                 _prepare(worker, choice)
                 warmed.tell(done=1)
             except WorkerLost as lost:
                 warmed.tell(problem="" if over.is_set() else str(lost))
                 worker = None
     except CannotMeasureError as error:  # it cannot even start
-        warmed.tell(problem=str(error))
+        warmed.tell(problem="" if over.is_set() else str(error))
     finally:
         if worker is not None:
             worker.kill()

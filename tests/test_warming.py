@@ -32,6 +32,10 @@ class FakeWorker:
         self.pid = -1
         self.ended = False
 
+    def greet(self) -> None: ...
+
+    def meet(self) -> None: ...
+
     def ask(self, op: str, deadline_s: float, **fields: Any) -> dict[str, Any]:
         if op == "supports":
             ((_, names),) = fields["pairs"]

@@ -181,7 +181,7 @@ def command(
 def _warm(
     choices: Sequence[catalog.Choice],
     worker: Worker,
-    start: Callable[[], Worker],
+    start: Callable[..., Worker],
     count: int | None,
     seconds: float | None,
 ) -> float:
@@ -192,7 +192,7 @@ def _warm(
     if not slow or not count:
         return 0.0
     _terminal.say(f"compiling beforehand for {len(slow)} cases, with {count} workers.")
-    warmed = warming.warm(slow, start, count, seconds / 3 if seconds else None)
+    warmed = warming.warm(slow, partial(start, warm=True), count, seconds / 3 if seconds else None)
     if warmed.problem:
         _terminal.say(f"compiled for {warmed.cases} of {warmed.of} cases; {warmed.problem}")
     return warmed.seconds
