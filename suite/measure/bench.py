@@ -156,7 +156,7 @@ class Bench:
         energy = energy and self.telemetry.joules is not None
         work.ring_of(cache)
         measured: dict[str, dict[str, Any]] = {}
-        with precision_flags(work.case.precision):
+        with precision_flags(work.case.precision), own_settings():
             timed = self._make_all(work, names, cache, measured)
             if timed:
                 self._settle(timed[0])
@@ -192,7 +192,7 @@ class Bench:
         if self.device.type != "cuda":
             raise Refused("unsupported", "one_timer", "a CPU has one timer: there is nothing to check it against")
         begin = time.perf_counter()
-        with precision_flags(work.case.precision):
+        with precision_flags(work.case.precision), own_settings():
             found = witness.cross_check(work, names, cache, self.clocks, self.telemetry, launch_floor_s, self.at)
         return {"crossed": found, "measure_s": time.perf_counter() - begin}
 
