@@ -29,10 +29,10 @@ H200 = Target("sm_90", sm_count=132, shared_bytes=232448)
     [CPU, Target("sm_80", sm_count=108, shared_bytes=166912), H200, Target("sm_120", sm_count=84, shared_bytes=101376)],
     ids=lambda target: target.arch,
 )
-def test_chosen_tile_fits(target: Target, case: Case) -> None:
-    """A chosen tile leaves no range without work, at most one wave of programs where K is split, and fits."""
+def test_a_tile_by_rule_fits(target: Target, case: Case) -> None:
+    """A tile by rule leaves no range without work, at most one wave of programs where K is split, and fits."""
     m, n, k = sizes(case)
-    tile = triton_split_k.choose_tile(case, target)
+    tile = triton_split_k.rule(case, target)
     k_tiles = math.ceil(k / tile.block_k)
     assert (tile.splits - 1) * math.ceil(k_tiles / tile.splits) < k_tiles
     programs = math.ceil(m / tile.block_m) * math.ceil(n / tile.block_n) * tile.splits
