@@ -125,7 +125,7 @@ def tiles(case: Case, target: Target) -> Sequence[TileData]:
 
 
 def _space(case: Case, target: Target) -> Iterator[Tile]:
-    """Blocks, stages and warps that keep loads in flight; ranges so that programs fill the device half to four times."""
+    """Blocks, stages and warps that keep loads in flight; ranges for half a wave of programs to four."""
     m, n, k = sizes(case)
     multiprocessors = target.sm_count or 8
     reduce_block = _reduce_block(m, n, multiprocessors)

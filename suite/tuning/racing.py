@@ -17,8 +17,6 @@ from gemmgate.suite.cases import Tile
 from gemmgate.suite.statistics import Interval, ratio_interval
 from gemmgate.suite.tuning.candidates import Candidate, near
 
-INCUMBENT = "as chosen without a search"
-"""The key of the tile that the implementation itself chooses."""
 Samples = Mapping[str, Sequence[float]]
 """Seconds a call by key, the i-th of each from the same round."""
 
@@ -33,7 +31,7 @@ class Rules:
     centers: int = 3
     rounds: tuple[int, ...] = (4, 4, 8, 8)
     finalists: int = 4
-    final_rounds: int = 32
+    final_rounds: int = 20
     margin: float = 0.005
     clear: float = 1.15
     confidence: float = 0.998
@@ -65,8 +63,12 @@ class Device(Protocol):
 
 @dataclass
 class Search:
-    """What a search came to. `winner` is None where nothing was right, or nothing could be timed."""
+    """What a search came to. `winner` is None where nothing was right, or nothing could be timed.
 
+    `incumbent` is what the implementation chooses without a search.
+    """
+
+    incumbent: str | None = None
     winner: str | None = None
     runner_up: str | None = None
     tiles: dict[str, Tile] = field(default_factory=dict)
@@ -77,24 +79,26 @@ class Search:
 
     @property
     def gain(self) -> Interval | None:
-        """Time of the incumbent over that of the winner, from the confirmation alone; None without an incumbent."""
-        if self.winner is None or INCUMBENT not in self.confirmed_s or self.winner not in self.confirmed_s:
+        """Time of the incumbent over that of the winner, from the confirmation alone; None without both."""
+        if self.winner is None or self.incumbent is None or self.incumbent not in self.confirmed_s:
             return None
-        return ratio_interval(self.confirmed_s[INCUMBENT], self.confirmed_s[self.winner], paired=True)
+        return ratio_interval(self.confirmed_s[self.incumbent], self.confirmed_s[self.winner], paired=True)
 
 
 def search(
     ranked: Sequence[Candidate],
     begin_with: Sequence[Candidate],
     device: Device,
-    rules: Rules = Rules(),  # noqa: B008  frozen
+    *,
+    incumbent: Candidate | None = None,
+    rules: Rules = Rules(),
     out_of_time: Callable[[], bool] = lambda: False,
 ) -> Search:
-    """Searches the candidates, those of `begin_with` first, which may hold the incumbent under its own key.
+    """Searches the candidates, those of `begin_with` first, the incumbent among them where there is one.
 
     Where time runs out, what is known by then goes to the finals.
     """
-    found = Search()
+    found = Search(incumbent=incumbent.key if incumbent else None)
     alive = _mount(begin_with, device, found)
     for turn, rounds in enumerate((rules.rounds[0],) * rules.joins + rules.rounds):
         if not alive or (turn and out_of_time()):
@@ -109,11 +113,10 @@ def search(
     finalists = _right(sorted(found.raced_s, key=lambda key: _raced_s(found, key)), device, found, rules.finalists)
     if not finalists:
         return found
-    beside = [INCUMBENT] if _is_right(INCUMBENT, device, found) and INCUMBENT not in finalists else []
+    beside = [key for key in (found.incumbent,) if key and key not in finalists and _is_right(key, device, found)]
     found.final_s = device.time([*finalists, *beside], rules.final_rounds, fresh=True)
     order = sorted(found.final_s, key=lambda key: statistics.median(found.final_s[key]))
-    last = list(dict.fromkeys([*order[:2], *beside, *(INCUMBENT for key in order if key == INCUMBENT)]))
-    found.confirmed_s = device.confirm(last)
+    found.confirmed_s = device.confirm(order[:2] + [key for key in order[2:] if key == found.incumbent])
     order = _settled(found)
     found.winner, found.runner_up = order[0] if order else None, order[1] if len(order) > 1 else None
     return found
@@ -140,8 +143,8 @@ def _mount(candidates: Sequence[Candidate], device: Device, found: Search) -> li
     wrong = device.mount(candidates) if candidates else {}
     for candidate in candidates:
         found.tiles[candidate.key] = candidate.tile
-        if wrong[candidate.key]:
-            found.failed[candidate.key] = wrong[candidate.key]
+        if reason := wrong[candidate.key]:
+            found.failed[candidate.key] = reason
     return [candidate.key for candidate in candidates if not wrong[candidate.key]]
 
 

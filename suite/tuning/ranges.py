@@ -22,11 +22,6 @@ class Ranges:
     ranges: tuple[Range, ...]
     regret: float
 
-    @property
-    def worst(self) -> float:
-        """Regret as a ratio: 1.02 says that choices are 2 % slower than the best of each point, in geometric mean."""
-        return math.exp(self.regret)
-
 
 def find_ranges(
     times_s: Mapping[int, Mapping[str, float]],
