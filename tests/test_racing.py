@@ -88,28 +88,28 @@ def separated(truth: Mapping[str, float]) -> dict[str, float]:
 
 
 def test_finds_the_best_of_what_it_tries_under_noise() -> None:
-    """With 3 % noise the best of 40 tiles, 3 % ahead of the next, wins in at least 99 % of 300 trials."""
+    """With 3 % noise the best of 40 tiles, 3 % ahead of the next, wins in at least 99 % of 200 trials."""
     found = 0
-    for seed in range(300):
+    for seed in range(200):
         ranked, truth = space(seed)
         tried = ranked[:40]
         truth = separated({one.key: truth[one.key] for one in tried})
         device = FakeDevice(truth, 0.03, seed)
         result = search(tried, tried, device, rules=Rules(joins=1))
         found += result.winner == min(truth, key=truth.__getitem__)
-    assert found >= 297
+    assert found >= 198
 
 
 def test_finds_the_best_of_all_within_its_budget() -> None:
-    """Of 144 tiles it tries at most 60 and picks one within 1 % of the best in at least 99 % of 300 trials."""
+    """Of 144 tiles it tries at most 60 and picks one within 1 % of the best in at least 99 % of 200 trials."""
     regrets = []
-    for seed in range(300):
+    for seed in range(200):
         ranked, truth = space(seed)
         device = FakeDevice(truth, 0.01, seed)
         result = search(ranked, pick(ranked, Rules().first), device)
         assert result.winner is not None and len(result.tiles) <= 60
         regrets.append(truth[result.winner] / min(truth.values()) - 1)
-    assert sum(regret > 0.01 for regret in regrets) <= 3
+    assert sum(regret > 0.01 for regret in regrets) <= 2
     assert sum(regrets) / len(regrets) < 0.002
 
 

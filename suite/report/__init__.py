@@ -14,6 +14,7 @@ from gemmgate.suite.records import Run
 from gemmgate.suite.report import calibration as _calibration
 from gemmgate.suite.report import comparisons as _comparisons
 from gemmgate.suite.report import markdown, measured, text
+from gemmgate.suite.report import tuning as _tuning
 from gemmgate.suite.report.audit import audit_page
 from gemmgate.suite.report.claims import claims_table
 from gemmgate.suite.report.comparisons import comparisons_json
@@ -35,6 +36,7 @@ __all__ = [
     "rows_json",
     "show",
     "show_calibration",
+    "show_tuning",
     "table_comparisons",
 ]
 
@@ -58,6 +60,15 @@ def show_calibration(made: Calibration, format: str, *, width: int | None = None
         return text.render(_calibration.blocks(made), width=width, color=color)
     if format == "markdown":
         return markdown.render(_calibration.blocks(made))
+    raise unknown("format", format, ("table", "markdown"))
+
+
+def show_tuning(run: Run, format: str, *, width: int | None = None, color: bool = False) -> str:
+    """A tuning as a table or as Markdown."""
+    if format == "table":
+        return text.render(_tuning.blocks(run), width=width, color=color)
+    if format == "markdown":
+        return markdown.render(_tuning.blocks(run))
     raise unknown("format", format, ("table", "markdown"))
 
 

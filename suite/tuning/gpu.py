@@ -46,10 +46,18 @@ class Gpu:
     yardsticks: tuple[str, ...] = ()
     cold: bool = False
 
+    @property
+    def cache(self) -> str:
+        """The cache state of its times."""
+        return "cold" if self.cold else "hot"
+
     def begin(self) -> None:
         """Makes inputs and the yardsticks, which the confirmation is quoted against."""
-        fields = {"seed": self.seed, "data": "normal", "caches": ["cold"]}
-        self.cold = self._ask("race", step="begin", case=self.item.case.to_json(), **fields)["cold"]
+        case = self.item.case.to_json()
+        # A CPU's last-level cache is too large for a ring.
+        caches = ["cold" if self.worker.target.is_gpu else "hot"]
+        begun = self._ask("race", step="begin", case=case, seed=self.seed, data="normal", caches=caches)
+        self.cold = begun["cold"]
         ready = []
         for name in self.item.family.yardsticks:
             if name not in self.excluded and not self._mount(name, {name: None})[name] and not self.check(name):
@@ -61,14 +69,19 @@ class Gpu:
         self.facts.update({key: self.excluded[key] for key in wrong})
         for place, one in enumerate(candidates):
             compile_ahead(self.pool, self.item, one, self.priority + 1e-4 * place)
-        replies = self.pool.wait(compiled_key(self.item, one) for one in candidates)
-        for one in candidates:
-            failed = replies.get(compiled_key(self.item, one), {}).get("failed")
-            if failed and one.key not in wrong:
-                self.facts[one.key] = failed
-                wrong[one.key] = failed["detail"] or failed["reason"]
+        for key, failed in self._not_compiled(candidates).items():
+            if key not in wrong:
+                self.facts[key] = failed
+                wrong[key] = failed["detail"] or failed["reason"]
         ready = {one.key: dict(one.tile) for one in candidates if one.key not in wrong}
         return {**wrong, **(self._mount(self.item.implementation, ready) if ready else {})}
+
+    def _not_compiled(self, candidates: Sequence[Candidate]) -> dict[str, dict[str, Any]]:
+        """What the compilers could not make; where that is all, it may be them, and the device is asked instead."""
+        replies = self.pool.wait(compiled_key(self.item, one) for one in candidates)
+        found = {one.key: replies.get(compiled_key(self.item, one), {}).get("failed") for one in candidates}
+        failed = {key: outcome for key, outcome in found.items() if outcome}
+        return failed if len(failed) < len(candidates) else {}
 
     def time(self, keys: Sequence[str], rounds: int, *, fresh: bool = False) -> dict[str, list[float]]:
         reply = self._ask("race", step="time", keys=list(keys), rounds=rounds, fresh=fresh)
@@ -85,12 +98,11 @@ class Gpu:
 
     def confirm(self, keys: Sequence[str]) -> dict[str, list[float]]:
         names = [*keys, *self.yardsticks]
-        cache, budget_s = "cold" if self.cold else "hot", CONFIRM_S
         self.measured = self._ask(
             "sample",
             implementations=names,
-            cache=cache,
-            seconds=budget_s,
+            cache=self.cache,
+            seconds=CONFIRM_S,
             most_s=None,
             precision=None,
             limits=asdict(self.limits),

@@ -32,11 +32,12 @@ class Pool:
     """`count` workers that answer requests by priority, smallest first. `start` starts one, warm.
 
     A worker that is lost costs its request, and is replaced. Used by one thread, from `submit` to `close`.
+    `target` is what is compiled for, set before anything is asked.
     """
 
-    def __init__(self, start: Callable[[], Worker], count: int, target: Callable[[], Target]) -> None:
+    def __init__(self, start: Callable[[], Worker], count: int) -> None:
         self._start = start
-        self._target = target
+        self.target = Target("cpu")
         self._claims = tempfile.TemporaryDirectory(prefix="gemmgate-claims-")
         self._requests: queue.PriorityQueue[tuple[float, int, Hashable, dict[str, Any]]] = queue.PriorityQueue()
         self._order = itertools.count()
@@ -123,7 +124,7 @@ class Pool:
 
     def _ask(self, worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
         op, fields = request["op"], {name: value for name, value in request.items() if name != "op"}
-        begun = {"target": asdict(self._target()), "claims": self._claims.name}
+        begun = {"target": asdict(self.target), "claims": self._claims.name}
         reply = worker.ask(op, START_DEADLINE_S + DEADLINE_S, **begun, **fields)
         if not reply.get("ok"):
             return {"failed": {name: reply[name] for name in ("status", "reason", "detail")}}
