@@ -88,7 +88,7 @@ def test_binaries_compiled_ahead_are_found(tmp_path: Path) -> None:
 
 
 def test_a_pick_is_measured_by_the_whole_method(tuned: Tuned) -> None:
-    """The pick was checked, timed cold in a graph beside the yardstick and the rule's tile, and is no slower than it."""
+    """The pick was checked and timed cold in a graph, beside the yardstick and the rule's tile, and is no slower."""
     row = tuned.pick.row
     assert row.status == "ok" and row.timer == "graph" and row.cache == "cold" and row.error is not None
     assert tuned.pick.ratio is not None

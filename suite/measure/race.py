@@ -28,7 +28,7 @@ from gemmgate.suite.measure.work import Work
 WINDOW_S = 2e-4
 """A sample lasts about this long, so that the events around it do not count."""
 WINDOW_CALLS = (8, 256)
-_EVICTED = 2
+EVICTED = 2
 """Times the cache that is read to empty it."""
 _SLOW = 20
 """A call so many times slower than the fastest so far is not captured: its samples would hold up the others."""
@@ -154,7 +154,7 @@ class Race:
 
     def _evictor(self) -> Launch:
         """Reads what pushes everything else out of the cache."""
-        buffer = torch.zeros(_EVICTED * self._work.cache_bytes // 4, dtype=torch.int32, device=self._bench.device)
+        buffer = torch.zeros(EVICTED * self._work.cache_bytes // 4, dtype=torch.int32, device=self._bench.device)
         out = torch.empty((), dtype=torch.int64, device=self._bench.device)
         return Launch(lambda: torch.sum(buffer, dim=0, out=out), 1, _EVICTOR_HOST_S)
 

@@ -22,7 +22,7 @@ _RESERVED_BYTES = 1024
 _SMALL_SM = {86: (48, 16), 87: (48, 16), 89: (48, 24), 120: (48, 24), 121: (48, 24)}
 _USUAL_SM = (64, 32)
 """Warps and blocks that an SM holds, by the CUDA programming guide's table of compute capabilities."""
-_MOST_DIFFERENCES = 2
+MOST_DIFFERENCES = 2
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def near(
     known = set(tried)
     around = [
         sorted(
-            (one for one in ranked if 1 <= differences(one.tile, center) <= _MOST_DIFFERENCES),
+            (one for one in ranked if 1 <= differences(one.tile, center) <= MOST_DIFFERENCES),
             key=lambda one, center=center: (differences(one.tile, center), one.predicted_s),  # type: ignore[misc]
         )
         for center in centers

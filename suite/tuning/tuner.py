@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 from gemmgate.suite.cases import Footprint, Tile
@@ -21,11 +22,13 @@ from gemmgate.suite.workers import Worker
 
 AHEAD = 3
 """Cases whose first candidates are compiled while one is raced."""
-USUAL_S = 1.2
+USUAL_S = 2.0
 """About what a case takes by the usual rules: more time for each buys more candidates, less buys fewer."""
-_SCALES = (0.25, 3.0)
+SCALES = (0.25, 3.0)
 _LAST_WINNERS = 3
 _ATTEMPTS = 6
+_PATIENCE = 2
+"""Times its share of the time after which a search goes to its finals."""
 _SPARE = 1.2
 
 
@@ -86,7 +89,8 @@ class Tuner:
                 break
             for later in range(index, min(index + 1 + AHEAD, len(items))):
                 self._begin_compiling(items[later], later, rules)
-            found, rows = self._search(item, index, rules, begin)
+            share_s = self._left_s() / (len(items) - index)
+            found, rows = self._search(item, index, rules, partial(_is_past, begin + _PATIENCE * share_s))
             self.sink(rows)
             taken_s.append(time.monotonic() - begin)
             self.progress.searched(item, index, len(items), found, rows, taken_s[-1])
@@ -126,16 +130,18 @@ class Tuner:
         for place, one in enumerate(choosing.pick(ranked, rules.first)):
             compile_ahead(self.pool, item, one, index + 1e-3 * (1 + place))
 
-    def _search(self, item: Item, index: int, rules: Rules, begin: float) -> tuple[Search, list[Row]]:
+    def _search(
+        self, item: Item, index: int, rules: Rules, out_of_time: Callable[[], bool]
+    ) -> tuple[Search, list[Row]]:
         """Again and again without what cost a worker; after some attempts the item has failed."""
+        begin = time.monotonic()
         space = replace(self._spaces[item], incumbent=self._incumbent(item))
         excluded: dict[str, dict[str, Any]] = {}
-        share_s = self._left_s() / max(1, len(self.items) - index)
         for _ in range(_ATTEMPTS):
             gpu = Gpu(self.worker, self.pool, item, self.limits, float(index), self.seed, excluded)
             try:
                 gpu.begin()
-                found = self._race(gpu, space, rules, lambda: time.monotonic() - begin > 2 * share_s)
+                found = self._race(gpu, space, rules, out_of_time)
                 rows = search_rows(gpu, found, time.monotonic() - begin)
                 if self.widen and found.winner:
                     rows = [*self.widen(gpu, space.ranked, found), *rows]
@@ -176,12 +182,16 @@ class Tuner:
         return float("inf") if self.seconds is None else self.seconds - (time.monotonic() - self.begun)
 
 
+def _is_past(end: float) -> bool:
+    return time.monotonic() > end
+
+
 def rules_for(share_s: float | None) -> Rules:
     """How many candidates a case may have, given the seconds for each."""
     usual = Rules()
     if share_s is None:
         return usual
-    scale = min(max(share_s / USUAL_S, _SCALES[0]), _SCALES[1])
+    scale = min(max(share_s / USUAL_S, SCALES[0]), SCALES[1])
     return replace(usual, first=round(usual.first * scale), joining=round(usual.joining * scale))
 
 
