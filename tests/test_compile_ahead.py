@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -58,6 +59,20 @@ def test_two_compilers_make_each_binary_once(tmp_path: Path) -> None:
     assert [reply["failed"] for reply in replies.values()] == [None] * 4
     assert len(kernels) == pool.compiled == len(list(tmp_path.rglob("*.cubin")))
     assert len(kernels) < 8
+
+
+def test_who_claims_a_kernel_first_compiles_it(tmp_path: Path) -> None:
+    """Of two processes with one folder only the first compiles a kernel; without a folder each compiles its own."""
+    from gemmgate.suite.measure.compile_only import Claims
+
+    told: list[str] = []
+    function = SimpleNamespace(module="kernels", name="product")
+    one, other = (Claims(tmp_path, told.append) for _ in range(2))
+    assert [claims.passes_over(key="16x16", fn=function) for claims in (one, other)] == [False, True]
+    assert other.passes_over(key="32x32", fn=function) is False
+    assert one.kernels.keys() < other.kernels.keys() and list(other.kernels.values()) == [False, True]
+    assert told == [*one.kernels, *(set(other.kernels) - set(one.kernels))]
+    assert not any(Claims(None, told.append).passes_over(key="16x16", fn=function) for _ in range(2))
 
 
 class FakeWorker:
