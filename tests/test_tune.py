@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
-from gemmgate.suite import cli
+from gemmgate.suite import catalog, cli
+from gemmgate.suite.cases import Target
+from gemmgate.suite.catalog import Item
+from gemmgate.suite.cli import tune as command
+from gemmgate.suite.errors import UnreadableError
 from gemmgate.suite.records import Run
 from gemmgate.suite.store import Store
 from gemmgate.suite.tuning.picks import PICK, picks
@@ -107,6 +111,19 @@ def test_an_interrupted_tuning_goes_on(tuned: Tuned, tmp_path: Path, capsys: pyt
     assert {"n8-fp32/tiled", "n16-fp32/tiled"} <= set(result.table["entries"])
     assert result.table["entries"]["n16-fp32/tiled"]["tile"] == {"kind": "best", "warps": 2}
     assert [pick.regret for pick in picks(result.run.rows)] == [None, 0.0]
+
+
+def test_a_table_of_another_method_is_refused_beforehand(tuned: Tuned, tmp_path: Path) -> None:
+    """A table that may not be updated ends a tuning before its first search; another profile's is left alone."""
+    path = tmp_path / "tunable" / "board.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({**tuned.table, "method": 99}), encoding="utf-8")
+    known = catalog.find([SUITE])
+    family = known.family("tunable")
+    items = [Item(family, family.cases[0], "tiled")]
+    with pytest.raises(UnreadableError, match="method 99"):
+        command._Tables(known, items, Target("cpu"), "board", tmp_path)
+    command._Tables(known, items, Target("cpu"), "other", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from gemmgate.suite import report
+from gemmgate.suite.cases import Target
 from gemmgate.suite.catalog import Catalog, Item, Selection
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
@@ -102,6 +103,7 @@ def command(
     try:
         worker = start()
         pool.target = worker.target
+        own_tables = _Tables(known, items, worker.target, profile, table_folder)
         run = _run(worker, selection, commit)
         with store.resume(resume, run) if resume else store.begin(run) as journal:
             # On a CPU, which no model of bytes describes, they would cost more than they tell.
@@ -126,7 +128,7 @@ def command(
                 raise typer.Exit(_terminal.INTERRUPTED) from None
             finally:
                 tuner.worker.kill()
-                paths = _write_tables(journal, known, profile, tuner, table_folder)
+                paths = own_tables.write(journal)
             _report_left_out(tuner, journal, items, selection)
             journal.update(seconds=tuner.spent_s)
             path = journal.finish()
@@ -186,17 +188,36 @@ def _run(worker: Worker, selection: Selection, commit: str) -> Run:
     )
 
 
-def _write_tables(journal: Journal, known: Catalog, profile: str, tuner: Tuner, folder: Path | None) -> list[Path]:
-    """Brings the tables up to what the tuning has found so far."""
-    target, paths = tuner.worker.target, []
-    found = picks(row for row in journal.rows if row.status == "ok")
-    for package, some in tables.by_package(found, known).items():
-        name = profile or tables.profile_of(target)
-        where = folder / package.rpartition(".")[2] if folder else tables.folder_of(package)
-        path = where / f"{name}.json"
-        tables.write(path, tables.updated(tables.read(path), name, target, journal.run.stack, some))
-        paths.append(path)
-    return paths
+class _Tables:
+    """The tables of a device, in the families' own folders or all below `folder`. What they hold is read at once.
+
+    Raises `UnreadableError` where one of them may not be updated: before a search, not after it.
+    """
+
+    def __init__(
+        self, known: Catalog, items: Sequence[Item], target: Target, profile: str, folder: Path | None
+    ) -> None:
+        self._known, self._target = known, target
+        self._profile = profile or tables.profile_of(target)
+        packages = {tables.package_of(known, item.family.name, item.implementation) for item in items}
+        self._paths = {
+            package: (folder / package.rpartition(".")[2] if folder else tables.folder_of(package))
+            / f"{self._profile}.json"
+            for package in sorted(packages)
+        }
+        self._old = {package: tables.read(path) for package, path in self._paths.items()}
+
+    def write(self, journal: Journal) -> list[Path]:
+        """Brings them up to what the tuning has found so far; the paths of those that it has picks for."""
+        found = [pick for pick in picks(journal.rows) if pick.row.status == "ok"]
+        written = []
+        for package, path in self._paths.items():
+            own = [p for p in found if tables.package_of(self._known, p.row.family, p.row.implementation) == package]
+            if own:
+                table = tables.updated(self._old[package], self._profile, self._target, journal.run.stack, own)
+                tables.write(path, table)
+                written.append(path)
+        return written
 
 
 def _report_left_out(tuner: Tuner, journal: Journal, items: Sequence[Item], selection: Selection) -> None:

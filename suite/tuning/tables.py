@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -98,11 +98,6 @@ def spelled(table: Table) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def by_package(picks: Sequence[Pick], known: Catalog) -> dict[str, list[Pick]]:
-    """Picks by the package whose kernels will look them up: the family's, or that of who extends it."""
-    found: dict[str, list[Pick]] = {}
-    for pick in picks:
-        family = pick.row.family
-        package = known.extensions.get((family, pick.row.implementation), known.packages[family])
-        found.setdefault(package, []).append(pick)
-    return found
+def package_of(known: Catalog, family: str, implementation: str) -> str:
+    """Whose kernels look an entry up: the family's package, or that of who extends it."""
+    return known.extensions.get((family, implementation), known.packages[family])
