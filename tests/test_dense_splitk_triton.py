@@ -29,10 +29,10 @@ H200 = Target("sm_90", sm_count=132, shared_bytes=232448)
     [CPU, Target("sm_80", sm_count=108, shared_bytes=166912), H200, Target("sm_120", sm_count=84, shared_bytes=101376)],
     ids=lambda target: target.arch,
 )
-def test_chosen_tile_fits(target: Target, case: Case) -> None:
-    """A chosen tile leaves no range without work, at most one wave of programs where K is split, and fits."""
+def test_a_tile_by_rule_fits(target: Target, case: Case) -> None:
+    """A tile by rule leaves no range without work, at most one wave of programs where K is split, and fits."""
     m, n, k = sizes(case)
-    tile = triton_split_k.choose_tile(case, target)
+    tile = triton_split_k.rule(case, target)
     k_tiles = math.ceil(k / tile.block_k)
     assert (tile.splits - 1) * math.ceil(k_tiles / tile.splits) < k_tiles
     programs = math.ceil(m / tile.block_m) * math.ceil(n / tile.block_n) * tile.splits
@@ -40,6 +40,52 @@ def test_chosen_tile_fits(target: Target, case: Case) -> None:
     item_bytes = 4 if case.dtype == "fp32" else 2
     staged = tile.num_stages * (tile.block_m + tile.block_n) * tile.block_k * item_bytes
     assert staged <= (target.shared_bytes or 49152)
+
+
+@pytest.mark.parametrize("case", FAMILY.cases[:: len(FAMILY.cases) // 12], ids=lambda case: case.name)
+def test_every_tile_of_the_space_is_legal(case: Case) -> None:
+    """A search may choose from tiles that all differ, fit, leave no range without work, and cost what they say."""
+    m, n, k = sizes(case)
+    tiles = triton_split_k.tiles(case, H200)
+    assert len({tuple(tile.items()) for tile in map(dict, tiles)}) == len(tiles)
+    item_bytes = 4 if case.dtype == "fp32" else 2
+    for tile in tiles:
+        block_m, block_n, block_k, splits = (int(tile[name]) for name in ("block_m", "block_n", "block_k", "splits"))
+        k_tiles = math.ceil(k / block_k)
+        assert (splits - 1) * math.ceil(k_tiles / splits) < k_tiles
+        rows, columns = math.ceil(m / block_m), math.ceil(n / block_n)
+        found = triton_split_k.footprint(case, H200, tile)
+        assert (found.programs, found.warps, found.launches) == (rows * columns * splits, tile["num_warps"], 2)
+        assert found.shared_bytes == int(tile["num_stages"]) * (block_m + block_n) * block_k * item_bytes <= 232448
+        read = (columns * m * k + rows * k * n) * item_bytes
+        assert found.bytes_moved == read + m * n * item_bytes + 2 * splits * m * n * 4
+
+
+def test_the_space_holds_what_was_good() -> None:
+    """The space of (32, 32768, 32) has a tile with each of the blocks, ranges and stages that were fast before."""
+    tiles = triton_split_k.tiles(BY_NAME["m32-n32-k32768-bf16"], H200)
+    fields = ("block_m", "block_n", "block_k", "splits", "num_stages")
+    assert (16, 16, 256, 32, 4) in {tuple(tile[name] for name in fields) for tile in tiles}
+    assert {tile["num_warps"] for tile in tiles} == {2, 4, 8}
+    assert 100 < len(tiles) < 1000
+
+
+def test_a_tuned_tile_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a table has a tile for the case and device it is chosen; one that does not fit is refused by name."""
+    case = BY_NAME["m32-n32-k32768-bf16"]
+    tile = dict(triton_split_k.tiles(case, H200)[7])
+    asked = []
+
+    def lookup(package: str, key: str, target: Target) -> dict[str, object]:
+        asked.append((package, key, target))
+        return {"implementation": "triton_split_k", "tile": tile}
+
+    monkeypatch.setattr(triton_split_k._tuned, "lookup", lookup)
+    assert triton_split_k.choose_tile(case, H200) == triton_split_k.Tile(**tile)
+    assert asked == [("gemmgate.kernels.dense_splitk", "m32-n32-k32768-bf16/triton_split_k", H200)]
+    tile |= {"block_k": 4096, "num_stages": 5}
+    with pytest.raises(ValueError, match="tuned tile of m32-n32-k32768-bf16 does not fit sm_90"):
+        triton_split_k.choose_tile(case, H200)
 
 
 @pytest.mark.parametrize(("field", "value"), [("block_k", 48), ("block_m", 8), ("splits", 0), ("splits", 65536)])

@@ -140,3 +140,28 @@ def test_numbers_of_blocks_and_of_the_rule_are_documented() -> None:
         assert sentence in METHOD, sentence
     assert block_rule.CONFIRM_TRIM == 0.25
     assert blocks.LEAST_FREE == 0.5 and "leave half of the device's memory free" in METHOD
+
+
+def test_numbers_of_the_search_are_documented() -> None:
+    """What the tuning page says of candidates, rounds, margins and the wide search is what the code does."""
+    from gemmgate.suite.measure import race
+    from gemmgate.suite.tuning import candidates, oracle, racing, tuner
+
+    page = " ".join((DOCS / "tuning.md").read_text(encoding="utf-8").split())
+    rules = racing.Rules()
+    for sentence in (
+        f"of {rules.first} candidates half are its best",
+        f"a buffer of {race.EVICTED} times its size",
+        f"After {rules.rounds[0]} rounds those",
+        f"the whole {100 * rules.confidence:g} % interval",
+        f"more than {100 * rules.margin:g} % behind, or each sample more than {100 * (rules.clear - 1):.0f} %",
+        f"up to {rules.joining} tiles join that differ in one or two fields from the {rules.centers} best",
+        f"until {rules.finalists} are left, {sum(rules.rounds)} more at most",
+        f"in {rules.final_rounds} rounds",
+        f"With more than {tuner.USUAL_S:g} s".lower(),
+        f"up to {tuner.SCALES[1]:g} times",
+        f"{oracle.TOGETHER} at a time",
+        f"The {oracle.BEST} best are then timed beside the pick in {oracle.SCORED_ROUNDS} rounds",
+    ):
+        assert sentence in page, sentence
+    assert rules.joins == 3 and candidates.MOST_DIFFERENCES == 2 and tuner.SCALES[0] == 0.25

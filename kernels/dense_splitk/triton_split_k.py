@@ -18,10 +18,11 @@ TF32 before sm_80.
 # mypy: disable-error-code="import-untyped,untyped-decorator,no-untyped-def,attr-defined"
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -30,10 +31,11 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from gemmgate.kernels import _tuned
 from gemmgate.kernels._triton import host
 from gemmgate.kernels._triton.device import round_to_tf32, store_cast
 from gemmgate.kernels.dense_splitk.cases import ITEM_BYTES, case_of, sizes
-from gemmgate.suite.cases import Call, Case, Implementation, Inputs, Prepared, Refusal, Target
+from gemmgate.suite.cases import Call, Case, Footprint, Implementation, Inputs, Prepared, Refusal, Target
 from gemmgate.suite.cases import Tile as TileData
 
 _DTYPE_WORD = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
@@ -45,6 +47,14 @@ _OVERLAP_CAPABILITY = 90
 """From here on a launch can be a programmatic dependent of the one before."""
 _REDUCED_AT_ONCE = 4096
 """Partials that one program of the second launch holds in registers."""
+_NAME = "triton_split_k"
+_WAVES = (0.5, 1, 2, 4)
+"""Programs for each multiprocessor that a search tries."""
+_STAGE_BYTES = (4 * 1024, 64 * 1024)
+"""Least and most of A and B in one stage: below, loads are too few to hide memory; above, one stage fills an SM."""
+_LEAST_STAGED_BYTES = 16 * 1024
+_ACCUMULATORS = 128
+"""fp32 sums that a thread can hold beside its operands."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,17 @@ _FIELDS = tuple(field.name for field in fields(Tile))
 
 
 def choose_tile(case: Case, target: Target) -> Tile:
+    """The tuned one where there is one, else by `rule`. Raises ValueError where a tuned one cannot run there."""
+    entry = _tuned.lookup("gemmgate.kernels.dense_splitk", f"{case.name}/{_NAME}", target)
+    if entry is None:
+        return rule(case, target)
+    tile = _tile(entry["tile"])
+    if _staged_bytes(tile, case) > _most_staged_bytes(target):
+        raise ValueError(f"The tuned tile of {case.name} does not fit {target.arch}: {tile}. Tune again, or remove it.")
+    return tile
+
+
+def rule(case: Case, target: Target) -> Tile:
     """Small blocks, long in K; ranges so that the programs fill the multiprocessors once.
 
     Blocks of K shrink until there are enough of them to give every multiprocessor one, and stages until
@@ -90,7 +111,7 @@ def choose_tile(case: Case, target: Target) -> Tile:
     while block_k > 64 and triton.cdiv(k, block_k) < wanted:
         block_k //= 2
     stages = 4
-    while stages > 1 and stages * (block_m + block_n) * block_k * item_bytes > (target.shared_bytes or _SHARED_BYTES):
+    while stages > 1 and stages * (block_m + block_n) * block_k * item_bytes > _most_staged_bytes(target):
         stages -= 1
     k_tiles = max(1, triton.cdiv(k, block_k))
     per_split = triton.cdiv(k_tiles, min(wanted, k_tiles))
@@ -101,19 +122,83 @@ def choose_tile(case: Case, target: Target) -> Tile:
         splits=triton.cdiv(k_tiles, per_split),
         num_warps=8 if block_m * block_n >= 64 * 64 else 4,
         num_stages=stages,
-        reduce_block=min(1024, max(32, triton.next_power_of_2(m * n // (4 * multiprocessors) or 1))),
-        overlap=target.compute_capability >= _OVERLAP_CAPABILITY,
+        reduce_block=_reduce_block(m, n, multiprocessors),
+        overlap=_can_overlap(target),
     )
 
 
-def _tile_of(data: TileData) -> Tile:
+def _block(size: int) -> int:
+    return 16 if size <= 48 else 32 if size <= 128 else 64
+
+
+def tiles(case: Case, target: Target) -> Sequence[TileData]:
+    """What a search may choose from: some hundred tiles, all of which fit."""
+    return [asdict(tile) for tile in _space(case, target)]
+
+
+def _space(case: Case, target: Target) -> Iterator[Tile]:
+    """Blocks, stages and warps that keep loads in flight; ranges for half a wave of programs to four."""
+    m, n, k = sizes(case)
+    multiprocessors = target.sm_count or 8
+    reduce_block = _reduce_block(m, n, multiprocessors)
+    for block_m, block_n, block_k in product(_blocks(m), _blocks(n), (64, 128, 256, 512)):
+        count, k_tiles = triton.cdiv(m, block_m) * triton.cdiv(n, block_n), max(1, triton.cdiv(k, block_k))
+        stage_bytes = (block_m + block_n) * block_k * ITEM_BYTES[case.dtype]
+        wasteful = count > 8 * multiprocessors and (block_m, block_n) != (_blocks(m)[-1], _blocks(n)[-1])
+        if m * n == 0 or wasteful or not _STAGE_BYTES[0] <= stage_bytes <= _STAGE_BYTES[1]:
+            continue
+        per_split = {triton.cdiv(k_tiles, max(1, min(int(w * multiprocessors / count), k_tiles))) for w in _WAVES}
+        for each, warps, stages in product(sorted(per_split), (2, 4, 8), (2, 3, 4, 5)):
+            fits = min(_LEAST_STAGED_BYTES, each * stage_bytes) <= stages * stage_bytes <= _most_staged_bytes(target)
+            if not fits or stages > max(2, each + 1) or block_m * block_n > 32 * warps * _ACCUMULATORS:
+                continue
+            if (warps == 2 and block_m * block_n >= 64 * 64) or (warps == 8 and stage_bytes < 8 * 1024):
+                continue
+            for block in sorted({reduce_block, min(1024, 4 * reduce_block)}):
+                splits = triton.cdiv(k_tiles, each)
+                yield Tile(block_m, block_n, block_k, splits, warps, stages, block, _can_overlap(target))
+
+
+def _blocks(size: int) -> tuple[int, ...]:
+    """Blocks of a dimension up to the first that covers it."""
+    return tuple(block for block in (16, 32, 64, 128) if block < 2 * size or block == 16)
+
+
+def _reduce_block(m: int, n: int, multiprocessors: int) -> int:
+    return int(min(1024, max(32, triton.next_power_of_2(m * n // (4 * multiprocessors) or 1))))
+
+
+def _can_overlap(target: Target) -> bool:
+    return target.compute_capability >= _OVERLAP_CAPABILITY
+
+
+def _tile(data: TileData) -> Tile:
     """The tile of plain values; those of earlier tables have no `overlap`."""
     whole = {name: int(size) for name, size in data.items() if name != "overlap"}
     return Tile(**whole, overlap=bool(data.get("overlap", False)))
 
 
-def _block(size: int) -> int:
-    return 16 if size <= 48 else 32 if size <= 128 else 64
+def _staged_bytes(tile: Tile, case: Case) -> int:
+    return tile.num_stages * (tile.block_m + tile.block_n) * tile.block_k * ITEM_BYTES[case.dtype]
+
+
+def _most_staged_bytes(target: Target) -> int:
+    return target.shared_bytes or _SHARED_BYTES
+
+
+def footprint(case: Case, target: Target, tile: TileData) -> Footprint:
+    """That of the first launch. A is read once for each column of tiles, B for each row; partials go out and back."""
+    m, n, k = sizes(case)
+    chosen = _tile(tile)
+    tiles_m, tiles_n = triton.cdiv(m, chosen.block_m), triton.cdiv(n, chosen.block_n)
+    operand_bytes = (m * k * tiles_n + k * n * tiles_m + m * n) * ITEM_BYTES[case.dtype]
+    return Footprint(
+        programs=tiles_m * tiles_n * chosen.splits,
+        warps=chosen.num_warps,
+        shared_bytes=_staged_bytes(chosen, case),
+        bytes_moved=operand_bytes + 2 * chosen.splits * m * n * 4,
+        launches=2,
+    )
 
 
 @triton.jit
@@ -238,7 +323,7 @@ def _split_k_op(a: Tensor, b: Tensor, splits: int, tile: Sequence[int], precisio
     target = host.target_of(a.device)
     if (refusal := supports(case, target)) is not None:
         raise ValueError(f"split_k: {refusal[1]}")
-    chosen = _tile_of(dict(zip(_FIELDS, tile, strict=True))) if tile else choose_tile(case, target)
+    chosen = _tile(dict(zip(_FIELDS, tile, strict=True))) if tile else choose_tile(case, target)
     chosen = replace(chosen, splits=splits or chosen.splits)
     partials, out = _outputs(a, b, chosen.splits)
     with torch.cuda.device(a.device) if a.is_cuda else nullcontext():
@@ -259,7 +344,7 @@ def supports(case: Case, target: Target) -> Refusal | None:
 
 
 def prepare(case: Case, example: Inputs, target: Target, tile: TileData | None = None) -> Prepared:
-    chosen = choose_tile(case, target) if tile is None else _tile_of(tile)
+    chosen = choose_tile(case, target) if tile is None else _tile(tile)
     a, b = example["a"], example["b"]
     compiled = _launch(a, b, *_outputs(a, b, chosen.splits), chosen, case.precision) if target.is_gpu else ()
     workspaces: list[Tensor] = []
@@ -284,4 +369,4 @@ def _bind(tile: Tile, precision: str, workspaces: list[Tensor], inputs: Inputs) 
     return call
 
 
-IMPLEMENTATION = Implementation("triton_split_k", "own", True, supports, prepare)
+IMPLEMENTATION = Implementation(_NAME, "own", True, supports, prepare, tiles=tiles, footprint=footprint)

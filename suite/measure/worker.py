@@ -8,7 +8,7 @@ that no library can write between the replies):
 
 and between them `{id, at: {implementation, step}}`, sent before each step, so that the parent can name
 the culprit when nothing more comes. Operations: `warm hello limits supports prepare check sample cross_check
-singly drop bye`, for blocks `mount settle visit`, and `timers`.
+singly drop bye`, for blocks `mount settle visit`, for searches over tiles `space compile race`, and `timers`.
 `fatal` says that this process cannot be used further.
 """
 
@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from gemmgate.suite.cases import PRECISIONS, Case, Refusal
+from gemmgate.suite.cases import PRECISIONS, Case, Refusal, Target
 from gemmgate.suite.measure.refusal import status_of
 
 PROTOCOL = 1
@@ -71,6 +71,7 @@ class Worker:
         self._request: dict[str, Any] = {}
         self._catalog: Any = None
         self._is_warm = False
+        self._examples: dict[Case, Any] = {}
 
     def serve(self, requests: IO[str]) -> None:
         for line in requests:
@@ -119,6 +120,7 @@ class Worker:
         self._works: dict[str, Any] = {}
         self._work: Any = None
         self._visits: dict[str, Any] = {}
+        self._racing: Any = None
         if self._is_warm:
             self._bench.touch()
         return {
@@ -260,10 +262,46 @@ class Worker:
         visits = self._visits[request["item"]]
         return asdict(visits.visit(request["level"], request["replays"], request["warm_s"]))
 
+    def _space(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The legal tiles of a case with their footprints, for a target; none where there is nothing to search."""
+        case, implementation, target = self._searched(request)
+        refusal, names, estimate = implementation.supports(case, target), implementation.tiles, implementation.footprint
+        is_searched = refusal is None and implementation.kind == "own" and names and not implementation.screened
+        tiles = [dict(tile) for tile in names(case, target)] if is_searched else []
+        footprints = [asdict(estimate(case, target, tile)) for tile in tiles] if estimate else None
+        return {"refusal": refusal, "tiles": tiles, "footprints": footprints}
+
+    def _compile(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        from gemmgate.suite.measure.compile_only import compile_ahead, meta_inputs
+
+        case, implementation, target = self._searched(request)
+        if case not in self._examples:
+            make_inputs = self._catalog.load(case.family, self._catalog.family(case.family).make_inputs)
+            self._examples = {case: meta_inputs(partial(make_inputs, case, 0, "cpu", "normal"))}
+        claims = Path(request["claims"]) if request["claims"] else None
+        at = partial(self._at, implementation.name)
+        return compile_ahead(implementation, case, self._examples[case], target, request["tile"], claims, at)
+
+    def _searched(self, request: Mapping[str, Any]) -> tuple[Case, Any, Target]:
+        catalog, case = self._imported(request), Case.from_json(request["case"])
+        target = Target(**{**request["target"], "features": tuple(request["target"]["features"])})
+        return case, catalog.implementation(case.family, request["implementation"]), target
+
+    def _race(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        from gemmgate.suite.measure.race import Race
+
+        if request["step"] == "begin":
+            case = Case.from_json(request["case"])
+            self._drop({})
+            self._work, self._key = self._begin(case, request), None
+            found = partial(self._catalog.implementation, case.family)
+            self._racing = Race(self._bench, self._work, found)
+        return self._racing.answer(request)
+
     def _drop(self, request: Mapping[str, Any]) -> dict[str, Any]:
         import gc
 
-        self._work = None
+        self._work = self._racing = None
         self._works.clear()
         self._visits.clear()
         gc.collect()

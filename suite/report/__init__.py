@@ -15,6 +15,7 @@ from gemmgate.suite.report import calibration as _calibration
 from gemmgate.suite.report import comparisons as _comparisons
 from gemmgate.suite.report import markdown, measured, text
 from gemmgate.suite.report import timers as _timers
+from gemmgate.suite.report import tuning as _tuning
 from gemmgate.suite.report.audit import audit_page
 from gemmgate.suite.report.claims import claims_table
 from gemmgate.suite.report.comparisons import comparisons_json
@@ -39,6 +40,7 @@ __all__ = [
     "show",
     "show_calibration",
     "show_timers",
+    "show_tuning",
     "table_comparisons",
     "timers_picture",
 ]
@@ -74,6 +76,15 @@ def _rendered(blocks: Sequence[Block], format: str, width: int | None, color: bo
         return text.render(blocks, width=width, color=color)
     if format == "markdown":
         return markdown.render(blocks)
+    raise unknown("format", format, ("table", "markdown"))
+
+
+def show_tuning(run: Run, format: str, *, width: int | None = None, color: bool = False) -> str:
+    """A tuning as a table or as Markdown."""
+    if format == "table":
+        return text.render(_tuning.blocks(run), width=width, color=color)
+    if format == "markdown":
+        return markdown.render(_tuning.blocks(run))
     raise unknown("format", format, ("table", "markdown"))
 
 

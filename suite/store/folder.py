@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -18,7 +18,14 @@ from gemmgate.suite.store.files import explained, legible, make_folders, open_fi
 from gemmgate.suite.store.journal import Journal
 
 State = Literal["finished", "interrupted", "running", "unreadable"]
-Kind = Literal["runs", "calibrations", "timers"]
+Kind = Literal["runs", "calibrations", "timers", "tunings"]
+_NAMES: Mapping[Kind, tuple[str, str]] = {
+    "runs": ("run", "run"),
+    "calibrations": ("calibration", "calibrate"),
+    "timers": ("comparison of timers", "timers"),
+    "tunings": ("tuning", "tune"),
+}
+"""What one of them is called, and the command that makes it."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +56,8 @@ class Reading:
 class Store:
     """A results folder. Reading creates nothing; `begin` makes the folders it needs.
 
-    `kind` is the folder below it whose runs are meant. A calibration is a run too, of blocks, and stands apart:
-    `latest` should not find it, and no page should show it among measurements.
+    `kind` is the folder below it whose runs are meant. A calibration is a run too, of blocks, and so is a tuning, of
+    candidates; they stand apart: `latest` should not find them, and no page should show them among measurements.
     """
 
     def __init__(self, root: Path, kind: Kind = "runs") -> None:
@@ -66,6 +73,11 @@ class Store:
     def timers(self) -> Store:
         """Comparisons of timers in the same folder, likewise."""
         return Store(self.root, "timers")
+
+    @property
+    def tunings(self) -> Store:
+        """The tunings in the same folder."""
+        return Store(self.root, "tunings")
 
     def begin(self, run: Run) -> Journal:
         """Opens the journal of a new run, whose id becomes `journal.run.id`; rows that `run` has are carried over.
@@ -208,8 +220,7 @@ class Store:
         return [self._by_id(str(run_id), machine) for run_id in ids]
 
     def _empty(self) -> UsageError:
-        named = {"runs": ("run", "run"), "calibrations": ("calibration", "calibrate")}
-        noun, command = named.get(self._kind, ("comparison of timers", "timers"))
+        noun, command = _NAMES[self._kind]
         return UsageError(
             f"No {noun} is stored in {self.root}: measure one with `gemmgate {command}`, "
             "or name another folder with --results."

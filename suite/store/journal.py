@@ -6,7 +6,7 @@ import fcntl
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -80,21 +80,29 @@ class Journal:
 
         What the row leaves empty of `run_id`, `machine`, `board`, `commit` and `utc` is filled in.
         """
-        row = encoding.settle(
-            replace(
-                row,
-                run_id=row.run_id or self.run.id,
-                machine=row.machine or self.run.machine.key,
-                board=row.board or self._now.machine.board,
-                commit=row.commit or self._now.commit,
-                utc=row.utc or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        (stored,) = self.extend([row])
+        return stored
+
+    def extend(self, rows: Sequence[Row]) -> list[Row]:
+        """As `append` for each, at the cost of one."""
+        settled = [
+            encoding.settle(
+                replace(
+                    row,
+                    run_id=row.run_id or self.run.id,
+                    machine=row.machine or self.run.machine.key,
+                    board=row.board or self._now.machine.board,
+                    commit=row.commit or self._now.commit,
+                    utc=row.utc or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                )
             )
-        )
-        encoding.to_table(self.run, [row])  # what no column can hold is refused now, not at the end
-        self._write(encoding.row_line(row))
-        self._rows.append(row)
+            for row in rows
+        ]
+        encoding.to_table(self.run, settled)  # what no column can hold is refused now, not at the end
+        self._write(*map(encoding.row_line, settled))
+        self._rows.extend(settled)
         self._needed = True
-        return row
+        return settled
 
     def update(self, *, limits: Limits | None = None, seconds: Mapping[str, float] | None = None) -> None:
         """Replaces what the header says about the machine's limits, or about where the time went."""
@@ -165,7 +173,7 @@ class Journal:
         kind = self.path.parent.parent.name
         if kind == "timers":  # short enough to be measured anew
             return f"; its {rows} rows are safe in {self.path}."
-        command = "calibrate" if kind == "calibrations" else "run"
+        command = {"calibrations": "calibrate", "tunings": "tune"}.get(kind, "run")
         return f", then go on with `gemmgate {command} --resume {run}`: its {rows} rows are safe in {self.path}."
 
 

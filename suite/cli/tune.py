@@ -1,0 +1,238 @@
+"""`gemmgate tune`: find the best tiles for this device and write its tuned tables."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from gemmgate.suite import report
+from gemmgate.suite.cases import Target
+from gemmgate.suite.catalog import Catalog, Item, Selection
+from gemmgate.suite.cli import _options as options
+from gemmgate.suite.cli import _terminal
+from gemmgate.suite.cli._measuring import known_limits
+from gemmgate.suite.commits import describe_commit
+from gemmgate.suite.errors import PASS, CannotMeasureError, UsageError
+from gemmgate.suite.outcomes import utc_now
+from gemmgate.suite.records import Limits, Row, Run, run_id
+from gemmgate.suite.report import units
+from gemmgate.suite.store import Journal
+from gemmgate.suite.tuning import oracle as wider
+from gemmgate.suite.tuning import tables
+from gemmgate.suite.tuning.picks import picks, searched
+from gemmgate.suite.tuning.pool import WITHOUT_DEVICE, Pool
+from gemmgate.suite.tuning.racing import Search
+from gemmgate.suite.tuning.tuner import Tuner
+from gemmgate.suite.workers import Worker, own_overlay
+
+ORDER = 65
+_SPARED_CORES = 2
+"""For the worker that times, and for this process."""
+
+
+class Format(StrEnum):
+    """Formats of a tuning."""
+
+    TABLE = "table"
+    MARKDOWN = "markdown"
+
+
+def command(
+    family: options.Family = None,
+    case: options.Case = None,
+    impl: options.Impl = None,
+    tag: options.Tag = None,
+    device: options.Device = "auto",
+    seconds: Annotated[
+        float | None, typer.Option(min=1.0, max=1e6, help="Time for all searches; it settles how wide each is.")
+    ] = None,
+    profile: Annotated[str, typer.Option(help="Name of the table. Default: the device's, such as nvidia-h200.")] = "",
+    oracle: Annotated[
+        bool, typer.Option("--oracle", help="Time every legal tile too, and say what each pick costs against the best.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Processes that compile. Default: the cores less two.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the inputs.")] = 0,
+    commit: Annotated[str, typer.Option(help="Commit to file it under, where git cannot tell.")] = "",
+    resume: Annotated[str, typer.Option(metavar="ID", help="Search what this tuning lacks.")] = "",
+    table_folder: Annotated[
+        Path | None,
+        typer.Option("--tables", metavar="DIR", help="Write tables here, a folder a family, not beside the kernels."),
+    ] = None,
+    format: Annotated[Format, typer.Option(help="How it is shown.")] = Format.TABLE,
+    results: options.Results = None,
+    suite: options.Suite = None,
+) -> None:
+    """Find the best tiles for this device, and write its tuned tables.
+
+    Without --case and --tag: the cases tagged quick. Every candidate's time is kept below results/tunings.
+    """
+    begun = time.monotonic()
+    store = options.store(results).tunings
+    known = options.families(suite or [])
+    selection = options.selection(family, case, impl, tag)
+    earlier = store.load(resume) if resume else None
+    if earlier and selection != Selection():
+        raise UsageError(
+            f"--resume {resume} searches what it began with: leave out --family, --case, --impl and --tag."
+        )
+    if earlier:
+        selection = Selection.from_json(earlier.selection)
+    elif not selection.cases and not selection.tags:
+        selection = replace(selection, tags=("quick",))
+    items = _items(known, selection, searched(earlier.rows) if earlier else set())
+    if not items:
+        _terminal.say(f"nothing is missing in tuning {resume}: nothing was searched.")
+        raise typer.Exit(PASS)
+    start = partial(Worker, options.device(device), suites=suite or [])
+    count = jobs or max(1, len(os.sched_getaffinity(0)) - _SPARED_CORES)
+    modules = sorted({(item.family.name, item.implementation) for item in items})
+    compiler = partial(Worker, "cpu", suites=suite or [], warm=True, modules=modules, environment=WITHOUT_DEVICE)
+    pool = Pool(compiler, count)
+    try:
+        worker = start()
+        pool.target = worker.target
+        own_tables = _Tables(known, items, worker.target, profile, table_folder)
+        run = _run(worker, selection, commit)
+        with store.resume(resume, run) if resume else store.begin(run) as journal:
+            # On a CPU, which no model of bytes describes, they would cost more than they tell.
+            journal.update(limits=known_limits(worker, options.store(results)) if worker.target.is_gpu else Limits())
+            tuner = Tuner(
+                items,
+                worker,
+                pool,
+                journal.run.limits,
+                restart=start,
+                sink=journal.extend,
+                progress=_Lines(),
+                begun=begun,
+                seconds=seconds,
+                seed=seed,
+                widen=wider.sweep if oracle else None,
+            )
+            try:
+                tuner.run()
+            except KeyboardInterrupt:
+                _terminal.say(f"interrupted: what was found is kept. Go on with `gemmgate tune --resume {run.id}`.")
+                raise typer.Exit(_terminal.INTERRUPTED) from None
+            finally:
+                tuner.worker.kill()
+                paths = own_tables.write(journal)
+            _report_left_out(tuner, journal, items, selection)
+            journal.update(seconds=tuner.spent_s)
+            path = journal.finish()
+    finally:
+        pool.close()
+    finished = store.load(str(path))
+    _terminal.put(report.show_tuning(finished, format.value, width=_terminal.width(), color=_terminal.color()))
+    _terminal.say(f"stored as {path}; tables: {', '.join(map(str, paths)) or 'none, for there is no pick'}")
+    if not paths:
+        raise CannotMeasureError("No search came to a pick: the table says why for each.")
+
+
+class _Lines:
+    """Progress: a line a search, on standard error."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+
+    def searched(self, item: Item, index: int, count: int, found: Search, rows: Sequence[Row], seconds: float) -> None:
+        pick, gain = rows[-1], found.gain
+        said = f"{units.microseconds(pick.median_s)} us" if pick.status == "ok" else f"{pick.status}: {pick.detail}"
+        over = f", {units.speedup(gain.estimate)} of the tile without a search" if gain else ""
+        tiles = units.counted(len(found.tiles), "tile")
+        line = f"[{index + 1}/{count}] {item.path}: {said}{over}; {tiles}, {seconds:.1f} s"
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _items(known: Catalog, selection: Selection, done: Collection[tuple[str, str, str]]) -> list[Item]:
+    """Implementations that were asked for, or all but the yardsticks; whether they have tiles, their modules say.
+
+    Left out are those that an earlier tuning has `done`.
+    """
+    choices = [choice for choice in known.select(selection) if choice.family.runner == "kernel"]
+    items = [
+        Item(choice.family, choice.case, name)
+        for choice in choices
+        for name in choice.implementations
+        if name not in choice.family.yardsticks
+    ]
+    if not items:
+        raise UsageError("Nothing of what was selected can be tuned: `gemmgate list` shows the implementations.")
+    return [item for item in items if (item.family.name, item.case.name, item.implementation) not in done]
+
+
+def _run(worker: Worker, selection: Selection, commit: str) -> Run:
+    committed = describe_commit(own_overlay(), commit)
+    utc = utc_now()
+    return Run(
+        id=run_id(utc, committed.name, dirty=committed.dirty),
+        utc=utc,
+        commit=committed.name,
+        dirty=committed.dirty,
+        machine=worker.machine,
+        stack=worker.stack,
+        selection=selection.to_json(),
+        command=options.command_line(sys.argv[1:]),
+    )
+
+
+class _Tables:
+    """The tables of a device, in the families' own folders or all below `folder`. What they hold is read at once.
+
+    Raises `UnreadableError` where one of them may not be updated: before a search, not after it.
+    """
+
+    def __init__(
+        self, known: Catalog, items: Sequence[Item], target: Target, profile: str, folder: Path | None
+    ) -> None:
+        self._known, self._target = known, target
+        self._profile = profile or tables.profile_of(target)
+        packages = {tables.package_of(known, item.family.name, item.implementation) for item in items}
+        self._paths = {
+            package: (folder / package.rpartition(".")[2] if folder else tables.folder_of(package))
+            / f"{self._profile}.json"
+            for package in sorted(packages)
+        }
+        self._old = {package: tables.read(path) for package, path in self._paths.items()}
+
+    def write(self, journal: Journal) -> list[Path]:
+        """Brings them up to what the tuning has found so far; the paths of those that it has picks for."""
+        found = [pick for pick in picks(journal.rows) if pick.row.status == "ok"]
+        written = []
+        for package, path in self._paths.items():
+            own = [p for p in found if tables.package_of(self._known, p.row.family, p.row.implementation) == package]
+            if own:
+                table = tables.updated(self._old[package], self._profile, self._target, journal.run.stack, own)
+                tables.write(path, table)
+                written.append(path)
+        return written
+
+
+def _report_left_out(tuner: Tuner, journal: Journal, items: Sequence[Item], selection: Selection) -> None:
+    """What was not searched, and why; an error where that is all."""
+    asked = {path: why for path, why in tuner.left_out.items() if selection.implementations}
+    for path, why in asked.items():
+        _terminal.say(f"{path} was left out: {why}")
+    if len(tuner.left_out) == len(items):
+        if journal.rows:
+            _terminal.say(f"nothing is missing in tuning {journal.run.id}: nothing was searched.")
+            raise typer.Exit(PASS)
+        why = next(iter(tuner.left_out.values()))
+        raise CannotMeasureError(f"Nothing of what was selected can be searched here: {why}")
+    if tuner.skipped:
+        _terminal.say(
+            f"{units.counted(len(tuner.skipped), 'case')} found no time within --seconds: "
+            f"go on with `gemmgate tune --resume {journal.run.id}`."
+        )

@@ -1,0 +1,143 @@
+"""Processes that compile without a device, ahead of the search and beside it.
+
+Each is a worker whose Triton has a driver without a device (`measure.compile_only`). They write the compiler cache
+that the racing worker reads, and divide kernels among themselves: many tiles of many cases are one binary.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+from gemmgate.suite.cases import Target
+from gemmgate.suite.catalog import Item
+from gemmgate.suite.errors import CannotMeasureError
+from gemmgate.suite.workers import START_DEADLINE_S, Worker, WorkerLost
+
+DEADLINE_S = 120.0
+"""For one kernel."""
+WITHOUT_DEVICE = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+_PATIENCE_S = 2 * DEADLINE_S + START_DEADLINE_S
+
+
+class Pool:
+    """`count` workers that answer requests by priority, smallest first. `start` starts one, warm.
+
+    A worker that is lost costs its request, and is replaced. Used by one thread, from `submit` to `close`.
+    `target` is what is compiled for, set before anything is asked.
+    """
+
+    def __init__(self, start: Callable[[], Worker], count: int) -> None:
+        self._start = start
+        self.target = Target("cpu")
+        self._claims = tempfile.TemporaryDirectory(prefix="gemmgate-claims-")
+        self._requests: queue.PriorityQueue[tuple[float, int, Hashable, dict[str, Any]]] = queue.PriorityQueue()
+        self._order = itertools.count()
+        self._changed = threading.Condition()
+        self._submitted: set[Hashable] = set()
+        self._replies: dict[Hashable, dict[str, Any]] = {}
+        self._kernels: dict[str, str] = {}  # finished ones, with what is wrong with them
+        self._alive: set[Worker] = set()
+        self._closed = False
+        self.compile_s = 0.0
+        self.compiled = 0
+        self._threads = [threading.Thread(target=self._serve, daemon=True, name=f"pool-{i}") for i in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, key: Hashable, op: str, item: Item, priority: float, **fields: Any) -> None:
+        """Asks for something once; a key that was asked for before is passed over."""
+        with self._changed:
+            if key in self._submitted:
+                return
+            self._submitted.add(key)
+        request = {"op": op, "case": item.case.to_json(), "implementation": item.implementation, **fields}
+        self._requests.put((priority, next(self._order), key, request))
+
+    def wait(self, keys: Iterable[Hashable]) -> dict[Hashable, dict[str, Any]]:
+        """The replies, once all the kernels in them are compiled, by whichever process; `failed` where one is not."""
+        waiting = list(keys)
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._closed or all(map(self._is_done, waiting)), _PATIENCE_S):
+                raise CannotMeasureError(f"The compilers gave no answer within {_PATIENCE_S:.0f} s: begin again.")
+            return {key: self._said(self._replies[key]) for key in waiting if key in self._replies}
+
+    def close(self) -> None:
+        """Ends the workers at once, whatever they are at."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for _ in self._threads:
+            self._requests.put((float("-inf"), next(self._order), None, {}))
+        for worker in list(self._alive):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(worker.pid, signal.SIGKILL)
+        for thread in self._threads:
+            thread.join()
+        self._claims.cleanup()
+
+    def _is_done(self, key: Hashable) -> bool:
+        reply = self._replies.get(key)
+        return reply is not None and all(kernel in self._kernels for kernel in reply.get("kernels", ()))
+
+    def _said(self, reply: Mapping[str, Any]) -> dict[str, Any]:
+        wrong = [self._kernels[kernel] for kernel in reply.get("kernels", ()) if self._kernels.get(kernel)]
+        shared = {"status": "error", "reason": "does_not_compile", "detail": wrong[0]} if wrong else None
+        return {**reply, "failed": reply.get("failed") or shared}
+
+    def _serve(self) -> None:
+        worker: Worker | None = None
+        with suppress(CannotMeasureError):  # said again, and heard, at the first request
+            worker = self._begin()
+        while True:
+            _, _, key, request = self._requests.get()
+            if key is None:
+                break
+            try:
+                worker = worker or self._begin()
+                reply = self._ask(worker, request)
+            except WorkerLost as lost:
+                if worker is not None:
+                    self._alive.discard(worker)
+                worker = None
+                failed = {"status": lost.status, "reason": lost.reason, "detail": str(lost)}
+                reply = {"failed": failed, "kernels": dict.fromkeys(lost.step.split(), True)}
+            except Exception as error:  # noqa: BLE001  a thread that ends would leave its requests waiting
+                reply = {"failed": {"status": "error", "reason": type(error).__name__, "detail": str(error)}}
+            self._keep(key, reply)
+        if worker is not None:
+            self._alive.discard(worker)
+            worker.kill()
+
+    def _begin(self) -> Worker:
+        worker = self._start()
+        self._alive.add(worker)
+        return worker
+
+    def _ask(self, worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
+        op, fields = request["op"], {name: value for name, value in request.items() if name != "op"}
+        begun = {"target": asdict(self.target), "claims": self._claims.name}
+        reply = worker.ask(op, START_DEADLINE_S + DEADLINE_S, **begun, **fields)
+        if not reply.get("ok"):
+            return {"failed": {name: reply[name] for name in ("status", "reason", "detail")}}
+        return reply
+
+    def _keep(self, key: Hashable, reply: dict[str, Any]) -> None:
+        with self._changed:
+            self._replies[key] = reply
+            claimed = [kernel for kernel, mine in reply.get("kernels", {}).items() if mine]
+            for kernel in claimed:
+                # Of those claimed in one request, the last is the one that failed.
+                is_wrong = reply.get("failed") and kernel == claimed[-1]
+                self._kernels[kernel] = reply["failed"]["detail"] if is_wrong else ""
+            self.compile_s += reply.get("compile_s", 0.0)
+            self.compiled += len(claimed)
+            self._changed.notify_all()

@@ -1,0 +1,209 @@
+"""The loop over what is to be tuned: compilers a few cases ahead, one search after the other, rows as each is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol
+
+from gemmgate.suite.cases import Footprint, Tile
+from gemmgate.suite.catalog import Item
+from gemmgate.suite.errors import CannotMeasureError
+from gemmgate.suite.records import Limits, Row
+from gemmgate.suite.tuning import candidates as choosing
+from gemmgate.suite.tuning.candidates import Candidate, Rates
+from gemmgate.suite.tuning.gpu import Gpu, Lost, compile_ahead
+from gemmgate.suite.tuning.pool import Pool
+from gemmgate.suite.tuning.racing import Rules, Search, search
+from gemmgate.suite.tuning.rows import common_columns, failed_pick, search_rows
+from gemmgate.suite.workers import Worker
+
+AHEAD = 3
+"""Cases whose first candidates are compiled while one is raced."""
+USUAL_S = 2.0
+"""About what a case takes by the usual rules: more time for each buys more candidates, less buys fewer."""
+SCALES = (0.25, 3.0)
+_LAST_WINNERS = 3
+_ATTEMPTS = 6
+_PATIENCE = 2
+"""Times its share of the time after which a search goes to its finals."""
+_SPARE = 1.2
+
+
+class Progress(Protocol):
+    """Told what happens, as it happens."""
+
+    def searched(self, item: Item, index: int, count: int, found: Search, rows: Sequence[Row], seconds: float) -> None:
+        """A search is done; the last of the rows is its pick."""
+        ...
+
+
+Widen = Callable[[Gpu, Sequence[Candidate], Search], list[Row]]
+"""A wider search on the same device, after the pick: `oracle.sweep`."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """The candidates of an item, fastest by the model first, and what it chooses by itself."""
+
+    ranked: Sequence[Candidate]
+    incumbent: Candidate | None
+
+
+@dataclass
+class Tuner:
+    """Searches items in order. Rows of each go to `sink` at once when it is done, so that an interrupt loses one item.
+
+    `seconds` is for all of them, counted from `begun`, a `time.monotonic()`: it settles how many candidates each
+    may have, and what it leaves no time for is in `skipped`. Refused items and those without tiles are `left_out`.
+    """
+
+    items: Sequence[Item]
+    worker: Worker
+    pool: Pool
+    limits: Limits
+    restart: Callable[[], Worker]
+    sink: Callable[[Sequence[Row]], object]
+    progress: Progress
+    begun: float
+    seconds: float | None = None
+    seed: int = 0
+    widen: Widen | None = None
+    skipped: list[Item] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    spent_s: dict[str, float] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """To the end of the items, or of the time."""
+        items = self._searchable()
+        rules = rules_for(None if self.seconds is None else self._left_s() / max(len(items), 1))
+        self._spaces: dict[Item, Space] = {}
+        self._winners: dict[tuple[str, str, str], list[Tile]] = {}
+        taken_s: list[float] = []
+        for index, item in enumerate(items):
+            begin = time.monotonic()
+            if self._left_s() < _SPARE * (sum(taken_s) / len(taken_s) if taken_s else 0.0):
+                self.skipped = list(items[index:])
+                break
+            for later in range(index, min(index + 1 + AHEAD, len(items))):
+                self._begin_compiling(items[later], later, rules)
+            share_s = self._left_s() / (len(items) - index)
+            found, rows = self._search(item, index, rules, partial(_is_past, begin + _PATIENCE * share_s))
+            self.sink(rows)
+            taken_s.append(time.monotonic() - begin)
+            self.progress.searched(item, index, len(items), found, rows, taken_s[-1])
+        self.spent_s = {"total": time.monotonic() - self.begun, "compiling": self.pool.compile_s}
+
+    def _searchable(self) -> list[Item]:
+        """Items with tiles to choose from; asks for all spaces at once."""
+        for index, item in enumerate(self.items):
+            self.pool.submit(("space", item.path), "space", item, index - len(self.items))
+        kept = []
+        for item in self.items:
+            reply = self._space_reply(item)
+            refusal = reply.get("refusal") or ("", "it has no tiles to choose from")
+            if reply.get("failed"):
+                self.left_out[item.path] = reply["failed"]["detail"]
+            elif not reply["tiles"]:
+                self.left_out[item.path] = refusal[1]
+            else:
+                kept.append(item)
+        return kept
+
+    def _space_reply(self, item: Item) -> dict[str, Any]:
+        key = ("space", item.path)
+        return self.pool.wait([key])[key]
+
+    def _begin_compiling(self, item: Item, index: int, rules: Rules) -> None:
+        """Settles with what an item begins, once, and asks for its kernels."""
+        self.pool.submit((item.path, ""), "compile", item, index, tile=None)
+        if item in self._spaces:
+            return
+        reply = self._space_reply(item)
+        footprints = reply["footprints"] and [Footprint(**data) for data in reply["footprints"]]
+        rates = _rates(self.limits)
+        least_bytes = item.family.bytes_moved(item.case)
+        ranked = choosing.candidates(reply["tiles"], footprints, self.worker.target, rates, least_bytes)
+        self._spaces[item] = Space(ranked, None)
+        for place, one in enumerate(choosing.pick(ranked, rules.first)):
+            compile_ahead(self.pool, item, one, index + 1e-3 * (1 + place))
+
+    def _search(
+        self, item: Item, index: int, rules: Rules, out_of_time: Callable[[], bool]
+    ) -> tuple[Search, list[Row]]:
+        """Again and again without what cost a worker; after some attempts the item has failed."""
+        begin = time.monotonic()
+        space = replace(self._spaces[item], incumbent=self._incumbent(item))
+        excluded: dict[str, dict[str, Any]] = {}
+        for _ in range(_ATTEMPTS):
+            gpu = Gpu(self.worker, self.pool, item, self.limits, float(index), self.seed, excluded)
+            try:
+                gpu.begin()
+                found = self._race(gpu, space, rules, out_of_time)
+                rows = search_rows(gpu, found, time.monotonic() - begin)
+                if self.widen and found.winner:
+                    rows = [*self.widen(gpu, space.ranked, found), *rows]
+            except Lost as lost:
+                self._replace_worker()
+                excluded[lost.culprit] = lost.outcome
+                if not lost.culprit:
+                    break
+            else:
+                if found.winner:
+                    self._winners.setdefault(_alike(item), []).append(found.tiles[found.winner])
+                return found, rows
+        failed = list(excluded.values())[-1]
+        return Search(), [failed_pick(item, failed, common_columns(gpu))]
+
+    def _race(self, gpu: Gpu, space: Space, rules: Rules, out_of_time: Callable[[], bool]) -> Search:
+        """Begins with the incumbent, with what won in cases before, and with the model's and the covering choice."""
+        seeds = choosing.like(space.ranked, self._winners.get(_alike(gpu.item), [])[-_LAST_WINNERS:])
+        first = [*([space.incumbent] if space.incumbent else []), *seeds, *choosing.pick(space.ranked, rules.first)]
+        begin_with = list({one.key: one for one in first}.values())
+        return search(space.ranked, begin_with, gpu, incumbent=space.incumbent, rules=rules, out_of_time=out_of_time)
+
+    def _incumbent(self, item: Item) -> Candidate | None:
+        key = (item.path, "")
+        tile = self.pool.wait([key])[key].get("tile")
+        return Candidate(tile, 0.0) if tile else None
+
+    def _replace_worker(self) -> None:
+        board = self.worker.machine.board
+        self.worker.kill()
+        self.worker = self.restart()
+        if self.worker.machine.board != board:
+            raise CannotMeasureError(
+                "The fresh worker found another board than the tuning began on. Its rows are kept: go on with --resume."
+            )
+
+    def _left_s(self) -> float:
+        return float("inf") if self.seconds is None else self.seconds - (time.monotonic() - self.begun)
+
+
+def _is_past(end: float) -> bool:
+    return time.monotonic() > end
+
+
+def rules_for(share_s: float | None) -> Rules:
+    """How many candidates a case may have, given the seconds for each."""
+    usual = Rules()
+    if share_s is None:
+        return usual
+    scale = min(max(share_s / USUAL_S, SCALES[0]), SCALES[1])
+    return replace(usual, first=round(usual.first * scale), joining=round(usual.joining * scale))
+
+
+def _alike(item: Item) -> tuple[str, str, str]:
+    """Whose winners are worth a try here."""
+    return item.implementation, item.case.dtype, item.case.precision
+
+
+def _rates(limits: Limits) -> Rates:
+    known: Mapping[str, float] = {
+        "launch_s": limits.launch_floor_s,
+        "bytes_per_s": limits.bytes_per_s,
+        "l2_bytes_per_s": limits.l2_bytes_per_s,
+    }
+    return Rates(**{name: value for name, value in known.items() if value})

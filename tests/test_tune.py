@@ -1,0 +1,142 @@
+"""`gemmgate tune` on a CPU, over tiles that take known times: picks, tables, what is kept, and going on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gemmgate.suite import catalog, cli
+from gemmgate.suite.cases import Target
+from gemmgate.suite.catalog import Item
+from gemmgate.suite.cli import tune as command
+from gemmgate.suite.errors import UnreadableError
+from gemmgate.suite.records import Run
+from gemmgate.suite.store import Store
+from gemmgate.suite.tuning.picks import PICK, picks
+
+SUITE = Path(__file__).parent / "suites_tuning"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a call left behind."""
+
+    exit_code: int
+    run: Run
+    table: dict[str, Any]
+    store: Store
+    tables: Path
+
+
+def tune(folder: Path, *arguments: str) -> int:
+    """Calls the program; its exit code."""
+    known = ["--device", "cpu", "--suite", str(SUITE), "--jobs", "1", "--results", str(folder / "results")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["gemmgate", "tune", *known, "--tables", str(folder / "tables"), *arguments])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+    return int(end.value.code or 0)
+
+
+def found(folder: Path, exit_code: int) -> Tuned:
+    store = Store(folder / "results").tunings
+    (path,) = (folder / "tables" / "tunable").glob("*.json")
+    return Tuned(exit_code, store.load("latest"), json.loads(path.read_text()), store, path)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+    """The first case tuned, of which one tile ends the worker."""
+    folder = tmp_path_factory.mktemp("tune")
+    return found(folder, tune(folder, "--family", "tunable", "--case", "n8-fp32", "--impl", "tiled"))
+
+
+def test_the_fastest_right_tile_is_picked(tuned: Tuned) -> None:
+    """Faster tiles that are wrong, raise or end the worker do not win: the pick is the fastest that is right."""
+    (pick,) = picks(tuned.run.rows)
+    assert tuned.exit_code == 0
+    assert pick.row.status == "ok" and pick.row.tile == {"kind": "best", "warps": 2}
+    assert pick.gain is not None and 2 < pick.gain.estimate < 8  # the tile without a search waits four times as long
+    assert pick.ratio is not None and pick.ratio.estimate < 1
+
+
+def test_the_table_names_it(tuned: Tuned) -> None:
+    """The table holds the pick under case and implementation, and the yardstick, which waits for nothing, as best."""
+    assert tuned.table["entries"]["n8-fp32/tiled"]["tile"] == {"kind": "best", "warps": 2}
+    assert tuned.table["entries"]["n8-fp32/tiled"]["run"] == tuned.run.id
+    assert tuned.table["entries"]["n8-fp32"]["implementation"] == "plain"
+    assert tuned.table["arch"] == "cpu" and tuned.table["schema"] == tuned.table["method"] == 1
+
+
+def test_every_candidate_is_kept(tuned: Tuned) -> None:
+    """Each of the twelve tiles has a row with its tile: times where it has some, else what was wrong with it."""
+    raced = {json.dumps(dict(row.tile)): row for row in tuned.run.rows if row.phase.startswith("race ") and row.tile}
+    outcomes = {}
+    for text, row in raced.items():
+        tile = json.loads(text)
+        outcomes[tile["kind"], tile["warps"]] = (row.status, bool(row.samples_s))
+    assert outcomes["best", 2] == outcomes["best", 4] == outcomes["good", 2] == outcomes["slow", 4] == ("ok", True)
+    assert outcomes["raises", 2] == outcomes["raises", 4] == ("error", False)
+    assert outcomes["kills", 2] == ("error", False)
+    assert outcomes["wrong", 2] == ("broken", False)
+    assert len(outcomes) == 12
+    assert len({row.id for row in tuned.run.rows}) == len(tuned.run.rows)
+
+
+def test_a_finished_tuning_has_nothing_to_resume(tuned: Tuned) -> None:
+    """Resuming what is complete searches nothing and passes."""
+    folder = tuned.store.root.parent
+    before = sorted(folder.rglob("*"))
+    assert tune(folder, "--resume", tuned.run.id) == 0
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_an_interrupted_tuning_goes_on(tuned: Tuned, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of two cases of which one was done before an interrupt, only the other is searched; the table then has both.
+
+    With every tile timed too, the pick, which is the best by far, has no regret.
+    """
+    selection = {**tuned.run.selection, "cases": ["n8-fp32", "n16-fp32"]}
+    now = replace(tuned.run, selection=selection, rows=())
+    with Store(tmp_path / "results").tunings.begin(now) as journal:
+        journal.extend(tuned.run.rows)
+    result = found(tmp_path, tune(tmp_path, "--resume", now.id, "--oracle"))
+    assert result.exit_code == 0 and result.run.id == now.id
+    assert "[1/1] tunable/tiled/n16-fp32" in capsys.readouterr().err
+    assert [row.case for row in result.run.rows if row.phase == PICK] == ["n8-fp32", "n16-fp32"]
+    assert {"n8-fp32/tiled", "n16-fp32/tiled"} <= set(result.table["entries"])
+    assert result.table["entries"]["n16-fp32/tiled"]["tile"] == {"kind": "best", "warps": 2}
+    assert [pick.regret for pick in picks(result.run.rows)] == [None, 0.0]
+
+
+def test_a_table_of_another_method_is_refused_beforehand(tuned: Tuned, tmp_path: Path) -> None:
+    """A table that may not be updated ends a tuning before its first search; another profile's is left alone."""
+    path = tmp_path / "tunable" / "board.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({**tuned.table, "method": 99}), encoding="utf-8")
+    known = catalog.find([SUITE])
+    family = known.family("tunable")
+    items = [Item(family, family.cases[0], "tiled")]
+    with pytest.raises(UnreadableError, match="method 99"):
+        command._Tables(known, items, Target("cpu"), "board", tmp_path)
+    command._Tables(known, items, Target("cpu"), "other", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--family", "tunable", "--impl", "nothing"], "No implementation matches 'nothing'"),
+        (["--resume", "20990101T000000Z-0"], "No tuning is stored"),
+        (["--family", "tunable", "--impl", "plain"], "Nothing of what was selected can be tuned"),
+    ],
+)
+def test_what_cannot_be_tuned_is_said(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name that nothing has, a tuning that is not stored and a yardstick are usage errors, before anything starts."""
+    assert tune(tmp_path, *arguments) == 2
+    assert said in capsys.readouterr().err

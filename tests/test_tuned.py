@@ -1,0 +1,117 @@
+"""Tuned tables as kernels read them: which table answers, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gemmgate.kernels import _tuned
+from gemmgate.suite.cases import Target
+
+H200 = Target("sm_90", "NVIDIA H200")
+H100 = Target("sm_90", "NVIDIA H100 80GB HBM3")
+A100 = Target("sm_80", "NVIDIA A100-SXM4-80GB")
+Package = Callable[..., str]
+
+
+def entry(block: int, implementation: str = "own") -> dict[str, Any]:
+    """An entry whose tile has one number."""
+    return {"implementation": implementation, "tile": {"block": block}, "ratio": 1.5, "run": "r"}
+
+
+def table(profile: str, arch: str, entries: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+    """A table that is right unless fields say otherwise."""
+    known = {"schema": 1, "profile": profile, "arch": arch, "method": 1, "stack": {"triton": "3"}, "entries": entries}
+    return {**known, **fields}
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Package]:
+    """Writes a package that holds the tables given and no other; returns its name."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write(*tables: dict[str, Any] | str) -> str:
+        name = f"tuned_{abs(hash(str(tmp_path)))}_{len(list(tmp_path.iterdir()))}"
+        folder = tmp_path / name / "tuned"
+        folder.mkdir(parents=True)
+        (tmp_path / name / "__init__.py").write_text("", encoding="utf-8")
+        for index, content in enumerate(tables):
+            text = content if isinstance(content, str) else json.dumps(content)
+            stem = f"t{index}" if isinstance(content, str) else content["profile"]
+            (folder / f"{stem}.json").write_text(text, encoding="utf-8")
+        return name
+
+    yield write
+    for name in [name for name in sys.modules if name.startswith("tuned_")]:
+        del sys.modules[name]
+
+
+def test_the_devices_own_table_answers_first(package: Package) -> None:
+    """A key that stands in the table of the device and in one of its arch is answered by the device's."""
+    name = package(
+        table("nvidia-a", "sm_90", {"m1/own": entry(1)}),
+        table("nvidia-h200", "sm_90", {"m1/own": entry(2)}),
+    )
+    found = _tuned.lookup(name, "m1/own", H200)
+    assert found is not None and found["tile"] == {"block": 2}
+
+
+def test_a_table_of_the_arch_answers_what_the_own_lacks(package: Package) -> None:
+    """Another device of the same arch, and a device with a table that lacks the key, get the arch's entry."""
+    name = package(
+        table("nvidia-h200", "sm_90", {"m1/own": entry(2)}), table("nvidia-gh200", "sm_90", {"m2": entry(3)})
+    )
+    for target, key, block in ((H100, "m1/own", 2), (H200, "m2", 3)):
+        found = _tuned.lookup(name, key, target)
+        assert found is not None and found["tile"] == {"block": block}
+
+
+def test_another_arch_gets_nothing(package: Package) -> None:
+    """A table of sm_90 says nothing for sm_80, and a package without tables says nothing at all."""
+    name = package(table("nvidia-h200", "sm_90", {"m1": entry(2)}, ranges={"m1": []}))
+    assert _tuned.lookup(name, "m1", A100) is None
+    assert _tuned.ranges(name, "m1", A100) == ()
+    assert _tuned.lookup("gemmgate.kernels._triton", "m1", H200) is None
+
+
+def test_ranges_come_in_order(package: Package) -> None:
+    """The pieces of a key are those of the file, and a key without any has none."""
+    pieces = [{"up_to": 8, "implementation": "a", "tile": {}}, {"up_to": 64, "implementation": "b", "tile": None}]
+    name = package(table("nvidia-h200", "sm_90", {}, ranges={"k": pieces}))
+    assert [dict(piece) for piece in _tuned.ranges(name, "k", H200)] == pieces
+    assert _tuned.ranges(name, "other", H200) == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("{", "is not JSON"),
+        (table("p", "sm_90", {}, schema=2), "has schema 2, not 1"),
+        (table("p", "sm_90", {}, method=7), "by method 7 of the search, not 1"),
+        (table("p", "sm_90", {}, stack=None), "lacks stack"),
+        (table("p", "sm_90", {"m1": {"tile": {}}}), "entry 'm1' needs"),
+        (table("p", "sm_90", {"m1": {"implementation": "own"}}), "entry 'm1' needs"),
+        (table("p", "sm_90", {}, ranges={"k": [{**entry(1), "up_to": 8}, {**entry(1), "up_to": 4}]}), "ranges of 'k'"),
+        (table("p", "sm_90", {}, ranges={"k": [{"up_to": 8}]}), "ranges of 'k'"),
+    ],
+)
+def test_what_is_no_table_is_refused(package: Package, content: dict[str, Any] | str, reason: str) -> None:
+    """A damaged table, or one of another schema or method, is refused with its name and the reason."""
+    name = package(content)
+    with pytest.raises(ValueError, match=reason) as refused:
+        _tuned.lookup(name, "m1", H200)
+    assert f"{name}/tuned/" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("target", "profile"),
+    [(H200, "nvidia-h200"), (H100, "nvidia-h100-80gb-hbm3"), (Target("cpu"), "cpu"), (Target("sm_87"), "sm_87")],
+)
+def test_a_profile_is_the_devices_name(target: Target, profile: str) -> None:
+    """A table is named after the device as its driver calls it, or after the arch where it has no name."""
+    assert _tuned.profile_of(target) == profile
