@@ -51,3 +51,15 @@ def test_pieces_are_spread_evenly(calls: int, nodes: int) -> None:
 def test_what_is_added_is_the_median_of_the_differences() -> None:
     """One interrupted replay of three does not count."""
     assert difference_s([(10.0, 11.0), (10.0, 12.0), (10.0, 99.0)]) == 2.0
+
+
+@pytest.mark.parametrize("launch_s", [0.3e-6, 1.4e-6, 2.5e-6])
+def test_a_known_floor_makes_the_first_guess_right(launch_s: float) -> None:
+    """What a piece takes besides its length, learnt at one level, leaves nothing to correct at the next."""
+    _, added_s = device(launch_s)
+    extra, seen_s = calibrate(first_guess(20e-6, 100, CLOCK_HZ), 20e-6, CLOCK_HZ, added_s)  # type: ignore[arg-type]
+    floor_s = seen_s / extra.nodes - extra.amount / CLOCK_HZ
+    assert floor_s == pytest.approx(launch_s)
+    tried, added_s = device(launch_s)
+    calibrate(first_guess(60e-6, 100, CLOCK_HZ, floor_s), 60e-6, CLOCK_HZ, added_s)  # type: ignore[arg-type]
+    assert len(tried) == 1

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 NODE_S = 3e-6
 """About how long an inserted kernel lasts: as long as launching one takes, and some."""
-_LAUNCH_S = 1.2e-6
+LAUNCH_S = 1.2e-6
+"""About what an inserted kernel takes besides its length."""
 _CORRECTIONS = 3
 _CLOSE = 0.05
 """A slow-down within this share of what was asked for needs no further correction."""
@@ -22,7 +23,7 @@ class Extra:
     amount: float
 
 
-def first_guess(extra_s: float, calls: int, amounts_per_s: float, floor_s: float = _LAUNCH_S) -> Extra:
+def first_guess(extra_s: float, calls: int, amounts_per_s: float, floor_s: float = LAUNCH_S) -> Extra:
     """So many pieces of about `NODE_S` that together they take `extra_s`, at most one a call."""
     nodes = max(1, min(calls, round(extra_s / NODE_S)))
     return Extra(nodes, max(extra_s / nodes - floor_s, 0.0) * amounts_per_s)

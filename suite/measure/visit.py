@@ -16,7 +16,7 @@ from gemmgate.suite.cases import Call
 from gemmgate.suite.measure.bench import Bench
 from gemmgate.suite.measure.clock import EventClock
 from gemmgate.suite.measure.graph import capture
-from gemmgate.suite.measure.inject import Extra, calibrate, difference_s, first_guess, places
+from gemmgate.suite.measure.inject import LAUNCH_S, Extra, calibrate, difference_s, first_guess, places
 from gemmgate.suite.measure.machine import precision_flags
 from gemmgate.suite.measure.sampler import ImpossibleTime, Launch, time_launches
 from gemmgate.suite.measure.settle import Settled
@@ -60,6 +60,7 @@ class Visits:
         self._clock = bench.clocks[self._timed.timer]
         self._launches = {0.0: launch}
         self._probe = ClockProbe() if bench.device.type == "cuda" else None
+        self._node_floor_s = LAUNCH_S
 
     def facts(self) -> dict[str, Any]:
         """What a parent keeps, and needs to mount the same on the other side."""
@@ -125,7 +126,11 @@ class Visits:
             return difference_s(list(zip(times[::2], times[1::2], strict=True)))
 
         rate = self._probe.read()
-        return calibrate(first_guess(wanted_s, plain.calls, rate), wanted_s, rate, added_s)[0]
+        guess = first_guess(wanted_s, plain.calls, rate, self._node_floor_s)
+        extra, seen_s = calibrate(guess, wanted_s, rate, added_s)
+        # What a piece takes besides its length is the same at the next level, whose first guess is then right.
+        self._node_floor_s = max(seen_s / extra.nodes - extra.amount / rate, 0.0)
+        return extra
 
     def _slowed(self, extra: Extra) -> Launch:
         plain = self._launches[0.0]
