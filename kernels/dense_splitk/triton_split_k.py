@@ -259,22 +259,27 @@ def _add(
     tl.store(out_ptr + elements, store_cast(total, out_ptr.dtype.element_ty, INTERPRETED), mask=elements < size)
 
 
+def _ceil(size: int, block: int) -> int:
+    """Triton's own is a jit function, whose call on the host takes microseconds."""
+    return -(-size // block)
+
+
 def _launch(a: Tensor, b: Tensor, partials: Tensor, out: Tensor, tile: Tile, precision: str) -> tuple[Any, ...]:
     """Both launches; an empty C takes none."""
     (m, k), n = a.shape, b.shape[1]
     if m * n == 0:
         return ()
     interpreted = host.is_interpreted(_multiply)
-    multiplied = _multiply[(triton.cdiv(m, tile.block_m) * triton.cdiv(n, tile.block_n), tile.splits)](
+    multiplied = _multiply[(_ceil(m, tile.block_m) * _ceil(n, tile.block_n), tile.splits)](
         a, b, partials,
-        m, n, k, triton.cdiv(triton.cdiv(k, tile.block_k), tile.splits),
+        m, n, k, _ceil(_ceil(k, tile.block_k), tile.splits),
         *a.stride(), *b.stride(),
         BM=tile.block_m, BN=tile.block_n, BK=tile.block_k,
         TF32=precision == "tf32", OVERLAP=tile.overlap, INTERPRETED=interpreted,
         num_warps=tile.num_warps, num_stages=tile.num_stages,
     )  # fmt: skip
-    at_once = min(triton.next_power_of_2(tile.splits), max(1, _REDUCED_AT_ONCE // tile.reduce_block))
-    added = _add[(triton.cdiv(m * n, tile.reduce_block),)](
+    at_once = min(1 << (tile.splits - 1).bit_length(), max(1, _REDUCED_AT_ONCE // tile.reduce_block))
+    added = _add[(_ceil(m * n, tile.reduce_block),)](
         partials, out, m * n, tile.splits,
         BLOCK=tile.reduce_block, AT_ONCE=at_once, OVERLAP=tile.overlap, INTERPRETED=interpreted, num_warps=4,
         **({"launch_pdl": True} if tile.overlap else {}),
