@@ -4,8 +4,8 @@
     ...
     <!-- /table:h200 -->
 
-The first word says what to write, `table` or `claims`; the word behind the colon names the machine that it is about.
-Without `run` a block says that nothing was measured yet.
+The first word says what to write, `table`, `claims` or `static`; the word behind the colon names the machine that it
+is about. Without `run` a block says that nothing was measured yet.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pathlib import Path
 
 from gemmgate.suite.errors import unknown
 from gemmgate.suite.records import Run
-from gemmgate.suite.report import claims_table, markdown_summary
+from gemmgate.suite.report import claims_table, markdown_summary, show
 
 _BLOCK = re.compile(
     r"<!-- (?P<kind>\w+):(?P<name>[\w-]+)(?P<options>( \w+=\S+)*) -->\n(?P<text>.*?)<!-- /(?P=kind):(?P=name) -->",
     re.DOTALL,
 )
 _OPTIONS = ("run", "impl", "cache", "tag")
-_KINDS = ("table", "claims")
+_KINDS = ("table", "claims", "static")
 Load = Callable[[str], Run]
 
 
@@ -74,6 +74,8 @@ def rendered(block: Block, load: Load) -> str:
         return f"\n{claims_table(run, cache)}\n"
     if run is None:
         return "\nNot measured yet.\n\n"
+    if block.kind == "static":
+        return f"\n{show(run, 'markdown')}\n"
     tags = set(filter(None, block.options.get("tag", "").split(",")))
     shown = replace(run, rows=tuple(row for row in run.rows if not tags or tags & set(row.tags)))
     names = tuple(filter(None, block.options.get("impl", "").split(",")))

@@ -18,6 +18,7 @@ from gemmgate.suite.report.audit import audit_page
 from gemmgate.suite.report.claims import claims_table
 from gemmgate.suite.report.comparisons import comparisons_json
 from gemmgate.suite.report.rows import rows_csv, rows_json
+from gemmgate.suite.report.static import static_comparison_blocks
 from gemmgate.suite.report.summary import markdown_summary
 
 Format = Literal["table", "markdown", "csv", "json"]
@@ -30,12 +31,14 @@ __all__ = [
     "claims_table",
     "comparisons_json",
     "markdown_comparisons",
+    "markdown_static",
     "markdown_summary",
     "rows_csv",
     "rows_json",
     "show",
     "show_calibration",
     "table_comparisons",
+    "table_static",
 ]
 
 
@@ -75,3 +78,15 @@ def table_comparisons(
 def markdown_comparisons(comparisons: Sequence[Comparison], gate_result: GateResult | None = None) -> str:
     """The same as Markdown, for a comment on a pull request."""
     return markdown.render(_comparisons.blocks(comparisons, gate_result))
+
+
+def table_static(
+    comparisons: Sequence[Comparison], gate_result: GateResult, *, width: int | None = None, color: bool = False
+) -> str:
+    """Comparisons of compiled code as a table with a sentence for each kernel that changed for better or worse."""
+    return text.render(static_comparison_blocks(comparisons, gate_result), width=width, color=color)
+
+
+def markdown_static(comparisons: Sequence[Comparison], gate_result: GateResult) -> str:
+    """The same as Markdown, for a comment on a pull request."""
+    return markdown.render(static_comparison_blocks(comparisons, gate_result))
