@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -274,3 +275,31 @@ def test_another_commit_is_compiled_beside(tmp_path: Path, compiled: Compiled) -
     assert commit_named(root, "no-such-revision") == ""
     with pytest.raises(UsageError, match="no folder `kernels`"), overlay_of(root, "0" * 40):
         pass
+
+
+TABLE = {
+    "schema": 1,
+    "profile": "nvidia-h200",
+    "arch": "sm_90",
+    "method": 1,
+    "stack": {},
+    "entries": {"k4096-bf16/steady": {"implementation": "steady", "tile": {"block_k": 128}, "ratio": 1.0, "run": ""}},
+}
+
+
+def test_rule_and_table_are_both_compiled(tmp_path: Path, compiled: Compiled) -> None:
+    """The rule's tile is compiled as if there were no table, and a table's where it has one for that GPU and case."""
+    pytest.importorskip("gemmgate.kernels._tuned")
+    shutil.copytree(PLANTED, tmp_path / "tuned")
+    package = tmp_path / "tuned" / "planted"
+    (package / "tuned").mkdir()
+    (package / "tuned" / "nvidia-h200.json").write_text(json.dumps(TABLE))
+    source = (package / "launches.py").read_text()
+    own = 'dict((lookup(__package__, f"{case.name}/{name}", target) or {"tile": {"block_k": 64}})["tile"])'
+    source = source.replace('tile or {"block_k": 64}', f"tile or {own}")
+    imported = "from gemmgate.kernels._tuned import lookup\n"
+    (package / "launches.py").write_text(source.replace("from .variant", f"{imported}from .variant"))
+    request = plan.Request(selected("steady"), targets("sm_80", "sm_90"), suites=(tmp_path / "tuned",))
+    rows = plan.compile_rows(request, own_overlay(), compiled.cache, 1)
+    found = [(row.target, row.flags["tile"], (row.tile or {})["block_k"]) for row in rows]
+    assert found == [("sm_80", "rule", 64), ("sm_90", "rule", 64), ("sm_90", "tuned", 128)]
