@@ -62,12 +62,14 @@ def static_comparison_blocks(comparisons: Sequence[Comparison], result: GateResu
 
 
 def _table(implementation: str, rows: Sequence[Row], targets: Sequence[str]) -> Table:
-    cells_of: dict[tuple[str, str, str], dict[str, Row]] = defaultdict(dict)
+    kernels: dict[tuple[str, str, str], dict[str, Row]] = defaultdict(dict)
+    failed: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
     for row in rows:
-        if row.phase:
-            cells_of[row.phase, row.flags.get("tile", ""), row.case][row.target] = row
+        tile = row.flags.get("tile", "")
+        (kernels[row.phase, tile, row.case] if row.phase else failed[tile, row.case])[row.target] = row
     lines: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for (kernel, tile, case), found in cells_of.items():
+    for (kernel, tile, case), found in kernels.items():
+        found = failed[tile, case] | found
         lines[(kernel, tile, *(_cell(found.get(target)) for target in targets))].append(case)
     columns = (Column("kernel"), Column("tile"), Column("cases"), *(Column(target) for target in targets))
     shown = tuple(_line(key, cases) for key, cases in lines.items())
