@@ -95,6 +95,7 @@ def test_rows_say_what_the_compiler_made(compiled: Compiled) -> None:
     assert rows[1].shared_bytes == 3 * 2 * 64 * 64 * 2
     assert (rows[1].resident_blocks, rows[1].resident_warps, rows[1].resident_limit) == (4, 16, "shared memory")
     assert rows[2].tensor_memory == 64
+    assert (rows[1].value, rows[1].unit) == (rows[1].registers, "registers")
     assert rows[1].tile == {"block_k": 64} and rows[1].flags == {"tile": "rule"}
     assert {"ttir", "ttgir", "llir", "ptx", "cubin"} < set(rows[1].stages_s or {})
     assert len({row.id for row in compiled.rows.values()}) == len(compiled.rows)

@@ -153,7 +153,7 @@ class Recorder:
         try:
             with redirect_stdout(said):
                 return self._run(function, *arguments, warmup=True, **options), said.getvalue()
-        except (TritonError, RuntimeError, ValueError) as error:
+        except (TritonError, RuntimeError, ValueError, AssertionError) as error:
             raise NotCompiled(function.fn.__name__, error) from error
 
     def _listen(self, *, src: Any, metadata: Any, metadata_group: Any, times: Any, cache_hit: bool) -> None:

@@ -139,6 +139,8 @@ def _row(common: Row, phase: str, facts: Mapping[str, Any], target: Target) -> R
         status=status,
         reason=reason,
         detail=detail,
+        value=float(facts["registers"]) if status == "ok" else None,
+        unit="registers",
         registers=facts["registers"],
         spill_bytes=facts["spill_bytes"],
         stack_bytes=facts["stack_bytes"],

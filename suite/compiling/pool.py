@@ -55,20 +55,26 @@ class Child:
             env={**os.environ, "PYTHONPATH": path, "TRITON_INTERPRET": "0", "CUDA_VISIBLE_DEVICES": ""},
             start_new_session=True,
         )
+        try:
+            self.disassembler = self._greet(overlay, suites)
+        except BaseException:
+            self.close()
+            raise
+
+    def _greet(self, overlay: Path, suites: Sequence[Path]) -> Path:
+        """Learns whose kernels the process imported, and where it has a disassembler."""
         hello = self.ask("hello", suites=[str(suite) for suite in suites])
         if "kernels_tree" not in hello:
-            self.close()
             raise CannotMeasureError(
                 f"Kernels cannot be compiled here: {hello['detail']}. It takes torch and Triton; "
                 "`nox -s static` sets up an environment that has both."
             )
         if hello["kernels_tree"] != catalog.tree_hash(overlay / "gemmgate" / "kernels"):
-            self.close()
             raise CannotMeasureError(
                 f"The compiling process imported other kernels than those of {overlay}: another installation of "
                 "gemmgate comes first on its path, or the files changed while it started."
             )
-        self.disassembler = Path(hello["disassembler"])
+        return Path(hello["disassembler"])
 
     def ask(self, op: str, **fields: Any) -> Reply:
         """The reply; where the process ends or takes too long, the status that says so, and it is gone.
