@@ -179,7 +179,7 @@ def compile_all(
             if child is not None:
                 child.close()
 
-    worth = 1 + len(jobs) // _JOBS_WORTH_A_START
+    worth = 1 + (len(jobs) - 1) // _JOBS_WORTH_A_START
     threads = [threading.Thread(target=serve, daemon=True) for _ in range(min(count, worth))]
     for thread in threads:
         thread.start()

@@ -72,6 +72,10 @@ class CompileWorker:
             for name in choice.implementations:
                 try:
                     found = self._implementation(choice.family.name, name)
+                except ModuleNotFoundError as error:
+                    if _is_ours(error.name or ""):
+                        failed[choice.family.name, name] = str(error)
+                    continue  # a peer that is not installed
                 except Exception as error:
                     failed[choice.family.name, name] = f"{type(error).__name__}: {error}"
                     continue
@@ -183,6 +187,10 @@ def _is_beside(name: str, other: str) -> bool:
     """Whether both are kernels of one package: the first part names it, or two, where the first is ours."""
     parts = 2 if name.startswith("gemmgate.") else 1
     return name.split(".")[:parts] == other.split(".")[:parts]
+
+
+def _is_ours(module: str) -> bool:
+    return module.startswith("gemmgate")  # folders of `--suite` are imported under such a name too
 
 
 def _selected(known: Catalog, selection: Selection) -> list[Choice]:
