@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -19,12 +19,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gemmgate.suite import profiles, report
 from gemmgate.suite.cases import Target
+from gemmgate.suite.catalog import Choice
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.compiling.base import commit_named, overlay_of
 from gemmgate.suite.compiling.judge import judge_static
 from gemmgate.suite.compiling.plan import CHOSEN, FAMILY, Request, compile_rows, installed
+from gemmgate.suite.compiling.representative import chosen
 from gemmgate.suite.errors import PASS, CannotMeasureError, UsageError
 from gemmgate.suite.gate import judge
 from gemmgate.suite.outcomes import utc_now
@@ -86,9 +88,9 @@ def command(
 ) -> None:
     """Compile for every architecture without a GPU: registers, shared memory, spills.
 
-    Without --case, --tag and --full: the cases tagged quick. Stores a run of rows of kind static. With --against,
-    the exit code is 1 where spills appeared, occupancy fell, tensor-core instructions vanished or a kernel no longer
-    compiles or fits.
+    Without --case, --tag and --full: of the quick cases, the largest in each precision. Stores a run of rows of
+    kind static. With --against, the exit code is 1 where spills appeared, occupancy fell, tensor-core instructions
+    vanished or a kernel no longer compiles or fits.
     """
     begun = time.monotonic()
     selection = options.selection(family, case, impl, tag)
@@ -100,7 +102,7 @@ def command(
         CHOSEN if tile is Tiles.CHOSEN else (tile.value,),
         tuple(suite or ()),
     )
-    options.families(suite).select(selection)  # what does not exist is said before anything starts
+    choices = chosen(options.families(suite), selection)  # what does not exist is said before anything starts
     store, folder = options.store(results), cache or _default_cache()
     overlay = own_overlay()
     base = _Base.find(against, store, overlay) if against else None
@@ -116,7 +118,7 @@ def command(
         _terminal.put(report.show(run, format.value, width=_terminal.width(), color=_terminal.color()))
         _terminal.say(f"stored as {path}")
         raise typer.Exit(_exit_code(run))
-    earlier = base.load(request, folder, jobs)
+    earlier = base.load(request, choices, folder, jobs)
     found = judge_static(
         _nvidia(earlier.rows), _nvidia(run.rows), (earlier.stack, run.stack), across_stacks=across_stacks
     )
@@ -151,34 +153,27 @@ class _Base:
             )
         return cls(run, overlay, run.commit)
 
-    def load(self, request: Request, cache: Path, jobs: int) -> Run:
+    def load(self, request: Request, choices: Sequence[Choice], cache: Path, jobs: int) -> Run:
         """Its rows, as far as they belong to the request."""
         if self._run is not None:
-            quick = {row.implementation for row in self._run.rows if "quick" in row.tags}
-            rows = tuple(row for row in self._run.rows if _asked_for(row, request, quick))
+            rows = tuple(row for row in self._run.rows if _asked_for(row, request, choices))
             return replace(self._run, rows=rows)
         with overlay_of(self._overlay, self._commit) as overlay:
             compiled = _compiled(request, overlay, cache, jobs)
         return replace(_begin(request, ""), commit=self._commit, rows=compiled)
 
 
-def _asked_for(row: Row, request: Request, quick: set[str]) -> bool:
-    """Whether a request would have made this row; `quick` are the implementations that have cases tagged so."""
+def _asked_for(row: Row, request: Request, choices: Sequence[Choice]) -> bool:
+    """Whether a request for these choices would have made this row, had its implementation been there."""
     family, _, implementation = row.implementation.partition("/")
-    wanted: Mapping[str, tuple[tuple[str, ...], str]] = {
-        "family": (request.selection.families, family),
-        "implementation": (request.selection.implementations, implementation),
-        "case": (request.selection.cases, row.case),
-    }
+    globs = request.selection.implementations
     tile = row.flags.get("tile", "")
-    named = request.selection.cases or request.selection.tags
-    return bool(
+    return (
         row.kind == "static"
         and row.target in request.targets
         and (tile in request.tiles or (request.tiles == ("all",) and tile not in CHOSEN))
-        and all(not globs or any(fnmatchcase(name, glob) for glob in globs) for globs, name in wanted.values())
-        and (not request.selection.tags or bool(set(request.selection.tags) & set(row.tags)))
-        and (named or "quick" in row.tags or row.implementation not in quick)
+        and (not globs or any(fnmatchcase(implementation, glob) for glob in globs))
+        and any((choice.family.name, choice.case.name) == (family, row.case) for choice in choices)
     )
 
 

@@ -29,9 +29,10 @@ from triton.runtime import JITFunction
 
 from gemmgate.suite import catalog
 from gemmgate.suite.cases import Case, Implementation, Target
-from gemmgate.suite.catalog import Catalog, Choice, Selection
+from gemmgate.suite.catalog import Catalog, Selection
 from gemmgate.suite.compiling import driver
 from gemmgate.suite.compiling.facts import FactStore
+from gemmgate.suite.compiling.representative import chosen
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.measure.worker import die_with_parent
 
@@ -68,7 +69,7 @@ class CompileWorker:
     def _do_list(self, selection: Mapping[str, Any]) -> dict[str, Any]:
         items: list[dict[str, Any]] = []
         failed: dict[tuple[str, str], str] = {}
-        for choice in _selected(self._catalog, Selection.from_json(selection)):
+        for choice in chosen(self._catalog, Selection.from_json(selection)):
             for name in choice.implementations:
                 try:
                     found = self._implementation(choice.family.name, name)
@@ -90,19 +91,19 @@ class CompileWorker:
     def _do_compile(self, item: Mapping[str, Any], target: Mapping[str, Any], tile: Any) -> dict[str, Any]:
         case, found = self._found(item)
         device = _target(target)
-        chosen = self._tuned(case, found.name, device) if tile == "tuned" else tile if tile != "rule" else None
-        if tile == "tuned" and chosen is None:
+        explicit = self._tuned(case, found.name, device) if tile == "tuned" else tile if tile != "rule" else None
+        if tile == "tuned" and explicit is None:
             return {"kernels": None}
         refusal = found.supports(case, device)
         if refusal is not None:
             return _status("unsupported", *refusal)
         try:
             with self._recorder.recording(device) as launches, self._without_tables(tile == "rule"):
-                prepared = found.prepare(case, self._example(case), device, chosen)
+                prepared = found.prepare(case, self._example(case), device, explicit)
         except driver.NotCompiled as error:
-            return {**_status("unsupported", error.reason, error.detail), "tile": chosen}
+            return {**_status("unsupported", error.reason, error.detail), "tile": explicit}
         except ValueError as error:
-            return {**_status("unsupported", "refused", str(error)), "tile": chosen}
+            return {**_status("unsupported", "refused", str(error)), "tile": explicit}
         return {
             "kernels": launches,
             "tile": dict(prepared.tile) if prepared.tile else None,
@@ -191,15 +192,6 @@ def _is_beside(name: str, other: str) -> bool:
 
 def _is_ours(module: str) -> bool:
     return module.startswith("gemmgate")  # folders of `--suite` are imported under such a name too
-
-
-def _selected(known: Catalog, selection: Selection) -> list[Choice]:
-    """What is asked for; where no case is, those tagged `quick`, and all cases of a family that has none."""
-    if selection.cases or selection.tags:
-        return known.select(selection)
-    choices = known.select(selection)
-    quick = {choice.family.name for choice in choices if "quick" in choice.case.tags}
-    return [c for c in choices if c.family.name not in quick or "quick" in c.case.tags]
 
 
 def _tables() -> Any:
