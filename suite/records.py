@@ -135,7 +135,8 @@ class Row:
     bound; `error_bound` what was allowed for the whole. `roof_s` is the least time that the measured
     roofs allow. Of the choices behind it, `readings_s` is what the implementation's own tuner measured and
     `screened_s` what the harness did when it chose. `cycles` is the time in cycles of the SM clock, `joules`
-    the energy, each a call.
+    the energy, each a call. A static row is one kernel, `phase` its name, compiled for `target`; registers are
+    those of a thread, bytes of shared memory those of a block, `resident_*` what a multiprocessor holds at once.
     """
 
     family: str
@@ -195,6 +196,20 @@ class Row:
     power_w: float | None = None
     cycles: float | None = None
     joules: float | None = None
+    # what the compiler made of a kernel, where `kind` is static
+    registers: int | None = None
+    spill_bytes: int | None = None
+    stack_bytes: int | None = None
+    shared_bytes: int | None = None
+    tensor_memory: int | None = None
+    tensor_core: str = ""
+    resident_blocks: int | None = None
+    resident_warps: int | None = None
+    resident_limit: str = ""
+    instructions: Mapping[str, int] | None = None
+    cubin_sha: str = ""
+    cubin_bytes: int | None = None
+    stages_s: Mapping[str, float] | None = None
     # what it cost
     compile_s: float | None = None
     check_s: float | None = None

@@ -21,6 +21,7 @@ from gemmgate.suite.report.claims import claims_table
 from gemmgate.suite.report.comparisons import comparisons_json
 from gemmgate.suite.report.layout import Block
 from gemmgate.suite.report.rows import rows_csv, rows_json
+from gemmgate.suite.report.static import static_comparison_blocks
 from gemmgate.suite.report.summary import markdown_summary
 from gemmgate.suite.report.timers_picture import timers_picture
 
@@ -34,6 +35,7 @@ __all__ = [
     "claims_table",
     "comparisons_json",
     "markdown_comparisons",
+    "markdown_static",
     "markdown_summary",
     "rows_csv",
     "rows_json",
@@ -42,6 +44,7 @@ __all__ = [
     "show_timers",
     "show_tuning",
     "table_comparisons",
+    "table_static",
     "timers_picture",
 ]
 
@@ -102,3 +105,15 @@ def table_comparisons(
 def markdown_comparisons(comparisons: Sequence[Comparison], gate_result: GateResult | None = None) -> str:
     """The same as Markdown, for a comment on a pull request."""
     return markdown.render(_comparisons.blocks(comparisons, gate_result))
+
+
+def table_static(
+    comparisons: Sequence[Comparison], gate_result: GateResult, *, width: int | None = None, color: bool = False
+) -> str:
+    """Comparisons of compiled code as a table with a sentence for each kernel that changed for better or worse."""
+    return text.render(static_comparison_blocks(comparisons, gate_result), width=width, color=color)
+
+
+def markdown_static(comparisons: Sequence[Comparison], gate_result: GateResult) -> str:
+    """The same as Markdown, for a comment on a pull request."""
+    return markdown.render(static_comparison_blocks(comparisons, gate_result))

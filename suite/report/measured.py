@@ -12,6 +12,7 @@ from gemmgate.suite.report import units
 from gemmgate.suite.report.checks import by_data, cross_checks, timed_singly, without_checks
 from gemmgate.suite.report.layout import Block, Cell, Column, Notes, Table, cells
 from gemmgate.suite.report.means import means
+from gemmgate.suite.report.static import static_blocks
 from gemmgate.suite.report.times import cache_states, group, legend, times
 from gemmgate.suite.report.totals import totals
 
@@ -23,7 +24,8 @@ def blocks(run: Run) -> list[Block]:
         by_family[rated.row.family].append(rated)
     found: list[Block] = []
     for family, members in by_family.items():
-        found += _family(family, members, run)
+        static = all(rated.row.kind == "static" for rated in members)
+        found += static_blocks([rated.row for rated in members]) if static else _family(family, members, run)
     return [*(found or [Notes(("This run has no rows.",), "")]), where(run)]
 
 

@@ -1,0 +1,184 @@
+"""Triton without a GPU: launches compile for the GPU asked for, and are recorded instead of run.
+
+`prepare` of an implementation launches its kernels as it always does; nothing about a kernel is described here.
+"""
+
+# mypy: disable-error-code="import-untyped,misc"
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+from triton.errors import TritonError
+from triton.runtime import JITFunction
+from triton.runtime.driver import driver as drivers
+from triton.runtime.errors import PTXASError
+
+from gemmgate.suite.cases import Target
+from gemmgate.suite.compiling.facts import FactStore
+
+_PTXAS = {
+    "stack_bytes": re.compile(r"(\d+) bytes stack frame"),
+    "spill_store_bytes": re.compile(r"(\d+) bytes spill stores"),
+    "spill_load_bytes": re.compile(r"(\d+) bytes spill loads"),
+    "registers": re.compile(r"Used (\d+) registers"),
+    "static_shared_bytes": re.compile(r"(\d+) bytes smem"),
+}
+"""What `ptxas -v` says, which Triton always asks it for."""
+_AMDGCN = {
+    "registers": re.compile(r"\.vgpr_count:\s+(\d+)"),
+    "spills": re.compile(r"\.vgpr_spill_count:\s+(\d+)"),
+    "stack_bytes": re.compile(r"\.private_segment_fixed_size:\s+(\d+)"),
+}
+"""The same in the metadata of AMD's assembly; a spilled register is one of 4 bytes."""
+
+
+class NotCompiled(Exception):
+    """Triton or its assembler refused a kernel for this target: `detail` is the sentence that says most."""
+
+    def __init__(self, kernel: str, error: Exception) -> None:
+        self.reason = "assembler" if isinstance(error, PTXASError) else "compiler"
+        self.detail = f"{kernel}: {_sentence(str(error)) or type(error).__name__}"
+        super().__init__(self.detail)
+
+
+def _sentence(text: str) -> str:
+    """The assembler's first error, or the last line, where Triton says what is wrong with the source above it."""
+    found = re.search(r"\b(?:error|fatal)\s*:\s*(.+)", text.partition("stderr:")[2])
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return (found[1] if found else lines[-1] if lines else "")[:300]
+
+
+class CompileOnlyDriver(DriverBase):
+    """Stands for one GPU at a time. Devices are numbered by target, so that each has compiled kernels of its own."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    @classmethod
+    def is_active(cls) -> bool:
+        return True
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        return ty
+
+    def get_current_target(self) -> GPUTarget:
+        if self.target.arch.startswith("gfx"):
+            return GPUTarget("hip", self.target.arch, 64)
+        return GPUTarget("cuda", self.target.compute_capability, 32)
+
+    def get_current_device(self) -> int:
+        return self.target.compute_capability or int(self.target.arch.removeprefix("gfx"), 16)
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_active_torch_device(self) -> Any:
+        raise RuntimeError("No GPU is here: this kernel is only compiled. `prepare` must not ask for a device.")
+
+    def get_device_interface(self) -> Any:
+        raise RuntimeError("No GPU is here: this kernel is only compiled. `prepare` must not ask for a device.")
+
+    def get_benchmarker(self) -> Any:
+        raise RuntimeError("No GPU is here: this kernel is only compiled, and nothing can be timed.")
+
+    @property
+    def utils(self) -> CompileOnlyDriver:
+        return self
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        """What kernels ask Triton for, from the target."""
+        return {
+            "max_shared_mem": self.target.shared_bytes,
+            "multiprocessor_count": self.target.sm_count,
+            "warpSize": self.get_current_target().warp_size,
+        }
+
+
+Launches = list[tuple[str, dict[str, Any]]]
+"""What was launched, in order: a kernel's name and the facts of its compilation."""
+
+
+class Recorder:
+    """Takes the place of the GPU in this process, for good."""
+
+    def __init__(self, store: FactStore) -> None:
+        self._store = store
+        self._driver = CompileOnlyDriver(Target("sm_90"))
+        self._launches: Launches = []
+        self._facts: dict[str, dict[str, Any]] = {}
+        self._times: Any = None
+        self._cached = False
+        self._run = JITFunction.run
+        drivers.set_active(self._driver)
+        knobs.cache.dir = str(store.triton)
+        knobs.nvidia.dump_ptxas_log = True
+        knobs.compilation.disable_line_info = True  # lines and paths of the source are no part of the code
+        knobs.compilation.listener = self._listen
+
+        def run(function: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+            return self._record(function, arguments, {"grid": grid, **options})
+
+        JITFunction.run = run
+
+    @contextmanager
+    def recording(self, target: Target) -> Iterator[Launches]:
+        """What is launched within is compiled for `target`."""
+        self._driver.target = target
+        self._launches = []
+        yield self._launches
+
+    def _record(self, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        kernel, said = self._compile(function, arguments, options)
+        if kernel.hash not in self._facts:
+            facts = self._store.read_kernel(kernel.hash) if self._cached else None
+            if self._cached and facts is None:  # what the assembler said is lost, so it must say it again
+                function.device_caches.pop(self._driver.get_current_device(), None)
+                with knobs.compilation.scope():
+                    knobs.compilation.always_compile = True
+                    kernel, said = self._compile(function, arguments, options)
+            self._facts[kernel.hash] = facts or self._measured(kernel, said)
+        self._launches.append((function.fn.__name__, self._facts[kernel.hash]))
+        return kernel
+
+    def _compile(self, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, str]:
+        said = io.StringIO()
+        try:
+            with redirect_stdout(said):
+                return self._run(function, *arguments, warmup=True, **options), said.getvalue()
+        except (TritonError, RuntimeError, ValueError, AssertionError) as error:
+            raise NotCompiled(function.fn.__name__, error) from error
+
+    def _listen(self, *, src: Any, metadata: Any, metadata_group: Any, times: Any, cache_hit: bool) -> None:
+        self._times, self._cached = times, cache_hit
+
+    def _measured(self, kernel: Any, said: str) -> dict[str, Any]:
+        metadata = kernel.metadata
+        nvidia = "cubin" in kernel.asm
+        patterns, text = (_PTXAS, said) if nvidia else (_AMDGCN, kernel.asm["amdgcn"])
+        read = {name: int((pattern.findall(text) or [0])[-1]) for name, pattern in patterns.items()}
+        facts = {
+            "registers": read["registers"],
+            "spill_bytes": read["spill_store_bytes"] + read["spill_load_bytes"] if nvidia else 4 * read["spills"],
+            "stack_bytes": read["stack_bytes"],
+            "shared_bytes": metadata.shared + read.get("static_shared_bytes", 0),
+            "tensor_memory": getattr(metadata, "tmem_size", None) or 0,
+            "warps": metadata.num_warps,
+            "stages_s": {
+                name: microseconds / 1e6
+                for name, microseconds in [("front_end", self._times.ir_initialization), *self._times.lowering_stages]
+            },
+        }
+        return self._store.write_kernel(kernel.hash, facts, kernel.kernel, countable=nvidia)
+
+
+def disassembler() -> Path:
+    """NVIDIA's, as Triton brings it."""
+    return Path(knobs.nvidia.nvdisasm.path)

@@ -1,0 +1,235 @@
+"""From a request to rows: which preparations are compiled for which targets, and what came of each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from gemmgate.suite import catalog
+from gemmgate.suite.cases import Case, Target
+from gemmgate.suite.catalog import Selection
+from gemmgate.suite.compiling.cubin import tensor_core
+from gemmgate.suite.compiling.facts import FactStore
+from gemmgate.suite.compiling.occupancy import Resident, resident
+from gemmgate.suite.compiling.pool import Child, Job, Reply, compile_all
+from gemmgate.suite.errors import CannotMeasureError
+from gemmgate.suite.profiles import architectures
+from gemmgate.suite.records import Row, Status
+
+FAMILY = "static"
+CHOSEN = ("rule", "tuned")
+"""The tiles compiled where nobody asks for others: what a kernel chooses without a table, and what tables hold."""
+Tell = Callable[[int, int], None]
+_FORM = 1
+"""Of the rows of a request that is remembered."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to compile: `targets` by the name that rows carry, `tiles` of `CHOSEN` or `all`."""
+
+    selection: Selection
+    targets: Mapping[str, Target]
+    tiles: tuple[str, ...] = CHOSEN
+    suites: tuple[Path, ...] = ()
+
+
+def compile_rows(
+    request: Request, overlay: Path, cache: Path, children: int, tell: Tell = lambda done, of: None
+) -> tuple[Row, ...]:
+    """A row a kernel launched, or a row for a preparation that has none, from the kernels of `overlay`.
+
+    What was compiled before is read from `cache`. `tell` hears how many preparations are done, and of how many.
+    Raises CannotMeasureError where nothing of the selection launches a Triton kernel.
+    """
+    cache = cache.resolve()
+    store = FactStore(cache)
+    key = _key(request, overlay)
+    known = store.read_request(key)
+    if known is not None:
+        return tuple(Row.from_json(row) for row in known)
+    with ExitStack() as stack:
+        first = Child(overlay, request.suites, cache)
+        stack.callback(first.close)
+        listed = first.ask("list", selection=request.selection.to_json())
+        if "items" not in listed:
+            raise CannotMeasureError(f"The implementations cannot be listed: {listed['detail']}.")
+        jobs = _jobs(listed["items"], request, first)
+        if not jobs and not listed["failed"]:
+            raise CannotMeasureError(
+                "Nothing of this selection launches a Triton kernel of its own: `gemmgate list` shows what there is."
+            )
+        waiting = [first]
+
+        def start() -> Child:
+            return waiting.pop() if waiting else Child(overlay, request.suites, cache)
+
+        replies = compile_all(jobs, start, children, lambda done: tell(done, len(jobs)))
+        disassembler = first.disassembler
+    rows = [row for job, reply in zip(jobs, replies, strict=True) for row in _rows(job, reply)]
+    rows = _counted(rows, store, disassembler)
+    rows += [_unlisted(*failed) for failed in listed["failed"]]
+    if all(row.status not in ("error", "timeout") for row in rows):
+        store.write_request(key, [row.to_json() for row in rows])
+    return tuple(rows)
+
+
+def _jobs(items: Sequence[dict[str, Any]], request: Request, child: Child) -> list[Job]:
+    jobs = []
+    for label, target in request.targets.items():
+        for item in items:
+            tiles: Sequence[Any] = request.tiles
+            if tiles == ("all",):
+                tiles = child.ask("tiles", item=item, target=asdict(target)).get("tiles", [])
+            jobs += [Job(item, label, target, tile) for tile in tiles]
+    return jobs
+
+
+def _rows(job: Job, reply: Reply) -> list[Row]:
+    case = Case.from_json(job.item["case"])
+    common = Row(
+        family=FAMILY,
+        case=case.name,
+        implementation=f"{case.family}/{job.item['implementation']}",
+        kind="static",
+        target=job.label,
+        flags={"tile": job.tile if isinstance(job.tile, str) else _words(job.tile)},
+        tags=case.tags,
+        dims=dict(case.dims),
+        dtype=case.dtype,
+        precision=case.precision,
+        layout=case.layout,
+        epilogue=case.epilogue,
+        origin=case.origin,
+        tile=reply.get("tile"),
+    )
+    if "status" in reply:
+        return [replace(common, status=reply["status"], reason=reply["reason"], detail=reply["detail"])]
+    launched = reply["kernels"] or []
+    common = replace(
+        common,
+        kernels=len(launched),
+        kernel_names=tuple(name for name, _ in launched),
+        device_code=reply.get("device_code", ""),
+    )
+    times: Counter[str] = Counter()
+    rows = []
+    for name, facts in launched:
+        times[name] += 1
+        phase = name if times[name] == 1 else f"{name}.{times[name]}"
+        rows.append(_row(common, phase, facts, job.target))
+    return rows
+
+
+def _row(common: Row, phase: str, facts: Mapping[str, Any], target: Target) -> Row:
+    fits = _resident(facts, target)
+    status, reason, detail = _fit(phase, facts, target, fits)
+    return replace(
+        common,
+        phase=phase,
+        status=status,
+        reason=reason,
+        detail=detail,
+        value=float(facts["registers"]) if status == "ok" else None,
+        unit="registers",
+        registers=facts["registers"],
+        spill_bytes=facts["spill_bytes"],
+        stack_bytes=facts["stack_bytes"],
+        shared_bytes=facts["shared_bytes"],
+        tensor_memory=facts["tensor_memory"],
+        resident_blocks=fits.blocks if fits else None,
+        resident_warps=fits.warps if fits else None,
+        resident_limit=fits.limit if fits else "",
+        cubin_sha=facts["cubin_sha"],
+        cubin_bytes=facts["cubin_bytes"],
+        stages_s=facts["stages_s"],
+        compile_s=sum(facts["stages_s"].values()),
+    )
+
+
+def _resident(facts: Mapping[str, Any], target: Target) -> Resident | None:
+    architecture = architectures().get(target.arch)
+    if architecture is None:
+        return None
+    return resident(
+        architecture,
+        registers=facts["registers"],
+        warps=facts["warps"],
+        shared_bytes=facts["shared_bytes"],
+        tensor_memory=facts["tensor_memory"],
+    )
+
+
+def _fit(kernel: str, facts: Mapping[str, Any], target: Target, fits: Resident | None) -> tuple[Status, str, str]:
+    """Whether a launch would be accepted, with reason code and sentence where it would not."""
+    if target.shared_bytes and facts["shared_bytes"] > target.shared_bytes:
+        said = f"{facts['shared_bytes']} bytes of shared memory a block; {target.arch} allows {target.shared_bytes}"
+        return "unsupported", "shared_memory", f"{kernel} needs {said}."
+    if fits is not None and fits.blocks == 0:
+        said = f"{facts['registers']} registers, {facts['warps']} warps, {facts['tensor_memory']} tensor memory columns"
+        return "unsupported", fits.limit.replace(" ", "_"), f"{kernel} takes more {fits.limit} than there is: {said}."
+    return "ok", "", ""
+
+
+def _counted(rows: Sequence[Row], store: FactStore, disassembler: Path) -> list[Row]:
+    """The rows with their instructions, where a disassembler knows the architecture."""
+    shas: dict[str, list[str]] = {}
+    for row in rows:
+        if row.cubin_sha and row.target.startswith("sm_"):
+            shas.setdefault(row.target.partition(":")[0], []).append(row.cubin_sha)
+    counts: dict[str, dict[str, int]] = {}
+    for arch, of_arch in shas.items():
+        counts |= store.counts(of_arch, arch, disassembler)
+    return [
+        replace(row, instructions=counts[row.cubin_sha], tensor_core=tensor_core(counts[row.cubin_sha]))
+        if row.cubin_sha in counts
+        else row
+        for row in rows
+    ]
+
+
+def _unlisted(family: str, implementation: str, detail: str) -> Row:
+    return Row(FAMILY, "", f"{family}/{implementation}", "static", "error", "not_imported", detail)
+
+
+def _words(tile: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in sorted(tile.items()))
+
+
+def _key(request: Request, overlay: Path) -> str:
+    """Everything that the rows of a request depend on."""
+    here = Path(__file__).parent
+    harness = [catalog.tree_hash(folder) for folder in (here, here.parent / "machines")]
+    harness += [hashlib.sha256((here.parent / name).read_bytes()).hexdigest() for name in ("cases.py", "catalog.py")]
+    settings = {
+        name: value for name, value in os.environ.items() if name.startswith("TRITON_") and name != "TRITON_CACHE_DIR"
+    }
+    parts = {
+        "form": _FORM,
+        "harness": harness,
+        "kernels": catalog.tree_hash(overlay / "gemmgate" / "kernels"),
+        "suites": [catalog.tree_hash(suite) for suite in request.suites],
+        "selection": request.selection.to_json(),
+        "targets": {label: asdict(target) for label, target in request.targets.items()},
+        "tiles": request.tiles,
+        "versions": {name: installed(name) for name in ("torch", "triton")} | {"python": sys.version},
+        "settings": settings,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def installed(name: str) -> str:
+    """A distribution's version, without importing it; empty where it is not there."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""

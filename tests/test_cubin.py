@@ -1,0 +1,74 @@
+"""Instructions of a listing are counted by group, and belong to the piece of code that they stand in."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from gemmgate.suite.compiling.cubin import instructions, split_counts, tensor_core
+
+LISTING = """\
+\t.headerflags\t@"EF_CUDA_64BIT_ADDRESS EF_CUDA_SM90"
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+        /*0010*/                   LDG.E.128.CONSTANT R4, desc[UR6][R2.64] ;
+        /*0020*/              @!P0 LDGSTS.E.BYPASS.LTC128B.128 [R3], desc[UR6][R2.64] ;
+        /*0030*/                   LDG.E.64 R4, desc[UR6][R2.64] ;
+        /*0040*/                   HMMA.16816.F32.BF16 R8, R4, R12, R8 ;
+        /*0050*/             @!UP1 UTMALDG.2D [UR8], [UR4] ;
+        /*0060*/                   EXIT ;
+        /*0070*/                   NOP;
+        /*0080*/                   HGMMA.64x64x16.F32.BF16 R24, gdesc[UR4], R24 ;
+        /*0090*/                   STL [R1], R2 ;
+        /*00a0*/                   LDL R2, [R1] ;
+        /*00b0*/                   BAR.SYNC.DEFER_BLOCKING 0x0 ;
+        /*00c0*/                   UTCHMMA gdesc[UR10], gdesc[UR12], tmem[UR8], tmem[UR14], idesc[UR15], UP0 ;
+        /*00d0*/                   LDG.E.ENL2.256 R4, R8, desc[UR6][R2.64] ;
+"""
+
+
+def test_instructions_are_counted_where_they_stand() -> None:
+    """Two pieces of 128 bytes have counts of their own; padding counts for nothing, predicates are looked through."""
+    first, second = split_counts(LISTING, [0x80, 0x80])
+    assert first == {"all": 7, "mma": 1, "load_16_bytes": 2, "tma": 1}
+    assert second == {
+        "all": 6,
+        "wgmma": 1,
+        "tcgen05": 1,
+        "load_16_bytes": 1,
+        "load_local": 1,
+        "store_local": 1,
+        "barrier": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("counts", "kind"), [({}, ""), ({"mma": 3}, "mma"), ({"mma": 3, "wgmma": 1}, "wgmma"), ({"tcgen05": 1}, "tcgen05")]
+)
+def test_newest_tensor_core_instruction_counts(counts: dict[str, int], kind: str) -> None:
+    """A kernel that uses several kinds is named by the newest."""
+    assert tensor_core(counts) == kind
+
+
+def elf(sections: dict[str, bytes]) -> bytes:
+    """A 64-bit little-endian ELF file of nothing but sections."""
+    names = b"\0" + b"".join(name.encode() + b"\0" for name in (*sections, ".shstrtab"))
+    contents = [*sections.values(), names]
+    offset, headers = 64, []
+    for name, content in zip((*sections, ".shstrtab"), contents, strict=True):
+        headers.append(struct.pack("<IIQQQQ", names.index(name.encode()), 1, 0, 0, offset, len(content)) + bytes(24))
+        offset += len(content)
+    head = b"\x7fELF\x02\x01".ljust(0x28, b"\0") + struct.pack("<Q", offset)
+    head = head.ljust(0x3A, b"\0") + struct.pack("<HHH", 64, len(headers), len(headers) - 1)
+    return head.ljust(64, b"\0") + b"".join(contents) + b"".join(headers)
+
+
+def test_instructions_of_a_file_are_its_text() -> None:
+    """Only sections whose names begin with .text are code, in the order of the file."""
+    assert instructions(elf({".debug": b"line 7", ".text.a": b"code", ".text.b": b"more"})) == b"codemore"
+
+
+def test_other_files_are_refused() -> None:
+    """What is no ELF file has no instructions."""
+    with pytest.raises(ValueError, match="no cubin"):
+        instructions(b"MZ" + bytes(100))

@@ -1,0 +1,138 @@
+"""What changed in compiled code is named, and only what slows code fails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gemmgate.suite.compare import Verdict
+from gemmgate.suite.compiling.judge import judge_static
+from gemmgate.suite.errors import UsageError
+from gemmgate.suite.gate import judge
+from gemmgate.suite.records import Row, Stack
+
+STACK = Stack(triton="3.7.1")
+SOUND = Row(
+    "static",
+    "m64-n64-k4096-bf16",
+    "planted/product",
+    kind="static",
+    target="sm_90",
+    phase="_product",
+    flags={"tile": "rule"},
+    tile={"block_k": 64},
+    registers=64,
+    spill_bytes=0,
+    stack_bytes=0,
+    shared_bytes=49152,
+    tensor_core="wgmma",
+    resident_warps=16,
+    resident_limit="shared memory",
+    instructions={"all": 400, "wgmma": 8, "load_16_bytes": 16},
+    cubin_sha="a",
+)
+
+
+def changed(**fields: Any) -> Row:
+    """The same kernel with other code."""
+    return replace(SOUND, cubin_sha="b", **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "verdict", "reason", "said"),
+    [
+        ({}, Verdict.SAME, "code_changed", "The code changed"),
+        ({"spill_bytes": 8}, Verdict.SLOWER, "spills", "Spills 0 -> 8 bytes."),
+        ({"stack_bytes": 64}, Verdict.SLOWER, "local_memory", "Local memory 0 -> 64 bytes."),
+        ({"tensor_core": "mma"}, Verdict.SLOWER, "tensor_core", "Tensor cores wgmma -> mma."),
+        ({"tensor_core": ""}, Verdict.SLOWER, "tensor_core", "Tensor cores wgmma -> none."),
+        ({"resident_warps": 12}, Verdict.SLOWER, "occupancy", "Resident warps 16 -> 12"),
+        ({"resident_warps": 20}, Verdict.FASTER, "occupancy", "Resident warps 16 -> 20"),
+        ({"instructions": {"all": 400}}, Verdict.SLOWER, "loads", "Loads of 16 bytes or by TMA 16 -> 0."),
+        ({"instructions": {"all": 400, "tma": 2}}, Verdict.SAME, "code_changed", "The code changed"),
+        ({"resident_warps": 20, "spill_bytes": 4}, Verdict.SLOWER, "spills", "Spills 0 -> 4 bytes."),
+        (
+            {"resident_warps": 12, "tile": {"block_k": 128}},
+            Verdict.PICK_CHANGED,
+            "occupancy",
+            "block_k=64 -> block_k=128",
+        ),
+        ({"spill_bytes": 8, "tile": {"block_k": 128}}, Verdict.SLOWER, "spills", "The tile changed"),
+    ],
+)
+def test_changes_are_named(fields: dict[str, Any], verdict: Verdict, reason: str, said: str) -> None:
+    """What slows code is SLOWER with its numbers, its loss FASTER, and another tile's lower occupancy a choice."""
+    (found,) = judge_static([SOUND], [changed(**fields)], (STACK, STACK))
+    assert (found.verdict, found.reason) == (verdict, reason)
+    assert said in found.sentence
+    assert judge([found]).exit_code == (1 if verdict is Verdict.SLOWER else 0)
+
+
+def test_same_code_is_the_same() -> None:
+    """Equal machine code that takes equal shared memory did not change, whatever the tile is called."""
+    (found,) = judge_static([SOUND], [replace(SOUND, tile={"block_k": 32})], (STACK, STACK))
+    assert (found.verdict, found.reason) == (Verdict.SAME, "same_code")
+
+
+@pytest.mark.parametrize("status", ["unsupported", "error", "timeout"])
+def test_a_preparation_that_fails_is_missing(status: str) -> None:
+    """Where two kernels compiled and now the preparation fails, the one row that says why fails the gate."""
+    failed = Row(
+        "static",
+        SOUND.case,
+        SOUND.implementation,
+        "static",
+        status,
+        "compiler",
+        "no",
+        target="sm_90",
+        flags=SOUND.flags,
+    )  # type: ignore[arg-type]
+    found = judge_static([SOUND, replace(SOUND, phase="_add")], [failed], (STACK, STACK))
+    assert [(c.verdict, c.reason) for c in found] == [(Verdict.INCOMPARABLE, "missing")]
+    assert judge(found).exit_code == 1
+
+
+def test_a_tile_that_no_longer_fits_is_missing() -> None:
+    """A kernel whose block now takes more shared memory than there is fails the gate with the sentence that says so."""
+    (found,) = judge_static(
+        [SOUND], [changed(status="unsupported", reason="shared_memory", detail="needs 262144")], (STACK, STACK)
+    )
+    assert found.reason == "missing" and "needs 262144" in found.sentence
+    assert judge([found]).exit_code == 1
+
+
+def test_what_never_compiled_promises_nothing() -> None:
+    """A kernel without a sound baseline is new, one that neither side has no reason to stop."""
+    refused = changed(status="unsupported", reason="compiler")
+    pairs = [(refused, SOUND, "new"), (refused, refused, "not_measured")]
+    for old, new, reason in pairs:
+        (found,) = judge_static([old], [new], (STACK, STACK))
+        assert found.reason == reason
+        assert judge([found]).exit_code == 0
+
+
+def test_a_kernel_that_is_gone_is_missing_and_a_renamed_one_is_compared() -> None:
+    """By position where names differ; one kernel fewer fails."""
+    renamed = judge_static([SOUND], [changed(phase="_multiply", spill_bytes=8)], (STACK, STACK))
+    assert [c.reason for c in renamed] == ["spills"]
+    fewer = judge_static([SOUND, replace(SOUND, phase="_add")], [SOUND], (STACK, STACK))
+    assert [c.reason for c in fewer] == ["same_code", "missing"]
+
+
+def test_another_compiler_is_incomparable_unless_asked_for() -> None:
+    """Code of two versions of Triton is compared only on request."""
+    stacks = (STACK, Stack(triton="3.8.0"))
+    (found,) = judge_static([SOUND], [changed(spill_bytes=8)], stacks)
+    assert (found.verdict, found.reason) == (Verdict.INCOMPARABLE, "stack") and "3.7.1 -> 3.8.0" in found.sentence
+    assert judge([found]).exit_code == 3
+    (found,) = judge_static([SOUND], [changed(spill_bytes=8)], stacks, across_stacks=True)
+    assert found.reason == "spills"
+
+
+def test_nothing_in_common_is_an_error() -> None:
+    """Two selections without a common kernel are not judged."""
+    with pytest.raises(UsageError, match="no kernel in common"):
+        judge_static([SOUND], [replace(SOUND, target="sm_80")], (STACK, STACK))
