@@ -1,7 +1,7 @@
 """What lies behind a step of a series: the machine, the versions, another choice, or the code, from what was recorded.
 
 A step is found in one series; whatever else was recorded at the same two commits says what it is likely to be.
-The first thing that explains it counts, in the order of `WHATS`: a kernel is blamed last.
+The first thing that explains it counts, in the order of `KINDS`: a kernel is blamed last.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Literal, get_args
 from gemmgate.suite.series import Place, Point, Series, Step
 from gemmgate.suite.sides import Side
 
-What = Literal["board", "versions", "machine", "pick", "code", "unknown"]
-WHATS: tuple[What, ...] = get_args(What)
+Kind = Literal["board", "versions", "machine", "pick", "code", "unknown"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 _SHARED = 0.5
 """Share of a step, in log space, that the yardstick of the case must make too for the step to be no kernel's own."""
 
@@ -24,7 +24,7 @@ _SHARED = 0.5
 class Cause:
     """`what` in a word, `sentence` with the evidence."""
 
-    what: What
+    what: Kind
     sentence: str
 
 

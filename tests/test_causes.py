@@ -157,4 +157,4 @@ def test_history_confirms(store: Store, monkeypatch: pytest.MonkeyPatch) -> None
 def test_causes_are_named_in_the_documentation() -> None:
     """The page on histories explains each word for a likely cause."""
     page = (Path(__file__).parents[1] / "docs" / "history.md").read_text(encoding="utf-8")
-    assert [what for what in causes.WHATS if f"| `{what}` |" not in page] == []
+    assert [what for what in causes.KINDS if f"| `{what}` |" not in page] == []
