@@ -151,7 +151,9 @@ def place_of(row: Row, run: Run) -> Place:
     else:
         quantity, unit = re.sub(r"\W+", "_", f"{row.kind}_{row.phase or row.unit}").strip("_"), row.unit
     special = {"data": row.data, "seed": str(row.seed), "target": row.target}
-    usual = {"data": ("", "normal"), "seed": ("0",), "target": ("",)}
+    if row.kind == "static":
+        special["tile"] = row.flags.get("tile", "")
+    usual = {"data": ("", "normal"), "seed": ("0",), "target": ("",), "tile": ("",)}
     said = [row.cache or "any", *(f"{name}={value}" for name, value in special.items() if value not in usual[name])]
     machine = row.machine or run.machine.key
     return Place(machine, row.family, quantity, unit, row.case, row.implementation, " ".join(said), row.method)

@@ -104,6 +104,25 @@ def test_failures_are_gaps_and_refusals_nothing() -> None:
     assert [place.conditions for place in zeros] == ["cold data=zeros seed=2 target=sm_90"]
 
 
+def test_compiled_code_has_series_by_target_and_tile() -> None:
+    """Registers of a kernel are a series for each architecture and each way to choose the tile."""
+    rows = [
+        row("own", kind="static", phase="multiply", value=value, unit="registers", cache="", target=target, flags=flags)
+        for value, target, flags in (
+            (32.0, "sm_90", {"tile": "rule"}),
+            (40.0, "sm_90", {"tile": "tuned"}),
+            (64.0, "sm_120", {}),
+        )
+    ]
+    series, _ = timed(at(OLD, *rows))
+    found = {(place.quantity, place.unit, place.conditions): points[0].value for place, points in series.items()}
+    assert found == {
+        ("static_multiply", "registers", "any target=sm_90 tile=rule"): 32.0,
+        ("static_multiply", "registers", "any target=sm_90 tile=tuned"): 40.0,
+        ("static_multiply", "registers", "any target=sm_120"): 64.0,
+    }
+
+
 def test_a_failure_does_not_hide_what_was_ok() -> None:
     """Where the newest row failed, and so had no timer of its own, older times stay."""
     runs = at(OLD, row("own", 8e-6, timer="events")), at(NEW, row("own", status="error", reason="died"))
