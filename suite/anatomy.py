@@ -78,6 +78,8 @@ def _described(text: str, changed: Sequence[str], sign: str) -> str:
 
 def _plain(text: str) -> list[str]:
     """Lines without what depends on where a source lies and on which line of it: that is no difference in code."""
-    without = re.sub(r"\s*/\*\s*(?:0x)?[0-9a-f]+\s*\*/\s*", " ", text)  # addresses and encodings of machine code
-    without = re.sub(r"\s*loc\([^)\n]*\)+", "", without)
+    without = re.sub(
+        r"[ \t]*/\*[ \t]*(?:0x)?[0-9a-f]+[ \t]*\*/[ \t]*", " ", text
+    )  # addresses and encodings of machine code
+    without = re.sub(r"[ \t]*loc\([^)\n]*\)+", "", without)
     return [line for line in map(str.rstrip, without.splitlines()) if line.strip() and not _NO_CODE.match(line)]

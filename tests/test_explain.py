@@ -79,7 +79,10 @@ def test_places_are_no_difference(before: str, after: str) -> None:
 
 
 def test_changed_lines_are_shown_in_their_place() -> None:
-    """A changed line stands with its sign among its neighbours."""
+    """A changed line stands with its sign among its neighbours, also where addresses and encodings are left out."""
+    listing = "  /*0010*/  {} ;  /* 0x00ff */\n                   /* 0x00fe */\n  /*0020*/  EXIT ;  /* 0x00fd */\n"
+    changed = changed_lines(listing.format("MOV R1, R2"), listing.format("MOV R1, R3"))
+    assert [" ".join(line.split()) for line in changed[1:]] == ["- MOV R1, R2 ;", "+ MOV R1, R3 ;", "EXIT ;"]
     assert changed_lines("a\nb\nc", "a\nx\nc") == ["@@ -1,3 +1,3 @@", " a", "-b", "+x", " c"]
 
 
@@ -92,7 +95,7 @@ def test_stage_counts_lines_of_either_side() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
 def test_kernels_are_read_from_the_cache_of_triton(tmp_path: Path) -> None:
-    """Of a kernel that was compiled twice the last is read: its stages, its registers, and a store for each float of a thread."""
+    """Of a kernel that was compiled twice the last is read: its stages, registers, and a store for each float."""
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "TRITON_INTERPRET": "0"}
     script = tmp_path / "double.py"
     script.write_text(COMPILE)
