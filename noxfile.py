@@ -175,12 +175,11 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, spelling, the direction of dependencies and the changelog's fragments."""
+    """Check style, spelling, the direction of dependencies, the workflows and the changelog's fragments."""
     install_tools(session, "lint")
-    session.run("ruff", "check", ".")
-    session.run("ruff", "format", "--check", ".")
-    session.run("codespell")
-    session.run("lint-imports")
+    for check in ("ruff check .", "ruff format --check .", "codespell", "lint-imports", "actionlint"):
+        session.run(*check.split())
+    session.run("zizmor", "--quiet", "--offline", ".github")
     session.run("towncrier", "build", "--draft", "--version", "next", silent=True)
 
 

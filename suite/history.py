@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from gemmgate.suite.errors import CannotMeasureError, UnreadableError, UsageError
-from gemmgate.suite.series import Place, Point, Series, Step
+from gemmgate.suite.series import Place, Point, Series, Step, newest_method
 from gemmgate.suite.statistics import SIZE_OF_INTEREST, summarise
 
 PARAM_NAMES = ("case", "implementation", "conditions")
@@ -41,9 +41,10 @@ def class_name(family: str) -> str:
     return "".join(word.capitalize() for word in family.split("_"))
 
 
-def benchmark_name(family: str, quantity: str = "seconds") -> str:
-    """asv's name of a family's series."""
-    return f"track_gemm.{class_name(family)}.track_{quantity}"
+def benchmark_name(family: str, quantity: str = "seconds", older_method: int | None = None) -> str:
+    """asv's name of a family's series; those by an older method have names of their own."""
+    suffix = "" if older_method is None else f"_method_{older_method}"
+    return f"track_gemm.{class_name(family)}.track_{quantity}{suffix}"
 
 
 def steps(values: Sequence[float | None]) -> tuple[Step, ...]:
@@ -77,13 +78,14 @@ def write_asv(series: Series, folder: Path) -> None:
         for point in points:
             by_machine[place.machine][point.commit].append((place, point))
     benchmarks: dict[str, Any] = {}
+    method = newest_method(series)
     for machine, by_commit in by_machine.items():
         for old in (folder / machine).glob(f"*-{ENVIRONMENT}.json"):
             old.unlink()
         fields = _machine_fields(folder / machine / "machine.json", next(iter(by_commit.values()))[0][1])
         newest = max(by_commit, key=lambda commit: by_commit[commit][0][1].committed_s)
         for commit, members in by_commit.items():
-            results = _results(members, benchmarks, keep_samples=commit == newest)
+            results = _results(members, benchmarks, method, keep_samples=commit == newest)
             params = {**fields, "python": ENVIRONMENT}
             content = {
                 "commit_hash": commit,
@@ -131,26 +133,32 @@ def publish(root: Path, results: Path, html: Path) -> int:
     return (done.stdout + done.stderr).count("Couldn't find ")
 
 
-def _results(members: Iterable[tuple[Place, Point]], benchmarks: dict[str, Any], *, keep_samples: bool) -> Any:
+def _results(
+    members: Iterable[tuple[Place, Point]], benchmarks: dict[str, Any], method: int, *, keep_samples: bool
+) -> Any:
     """The results of one commit by benchmark; what they need in the list of benchmarks is added to `benchmarks`."""
     grouped: dict[str, dict[tuple[str, ...], Point]] = defaultdict(dict)
+    timed: dict[str, bool] = {}
     for place, point in members:
-        name = benchmark_name(place.family, place.quantity)
+        name = benchmark_name(place.family, place.quantity, None if place.method == method else place.method)
         key = tuple(map(repr, (place.case, place.implementation, place.conditions)))
         grouped[name][key] = point
-        _add_benchmark(benchmarks, name, key, place.unit, str(point.row.method))
-    return {name: _result(points, keep_samples) for name, points in grouped.items()}
+        timed[name] = place.quantity == "seconds"
+        _add_benchmark(benchmarks, name, key, place.unit, str(place.method))
+    return {name: _result(points, timed[name], keep_samples) for name, points in grouped.items()}
 
 
-def _result(points: Mapping[tuple[str, ...], Point], keep_samples: bool) -> list[Any]:
+def _result(points: Mapping[tuple[str, ...], Point], timed: bool, keep_samples: bool) -> list[Any]:
     """One line of a result file: a value for every combination of parameters; null failed, NaN was not measured."""
     params = [list(dict.fromkeys(key[axis] for key in points)) for axis in range(len(PARAM_NAMES))]
     keys = [(case, implementation, where) for case in params[0] for implementation in params[1] for where in params[2]]
     cells = [points.get(key) for key in keys]
-    stats = [_stats(point) for point in cells]
+    stats = [_stats(point if timed else None) for point in cells]
     method = str(next(iter(points.values())).row.method)
     values = [math.nan if point is None else point.value for point in cells]
-    samples = [list(point.row.samples_s) or None if point else None for point in cells] if keep_samples else None
+    samples = None
+    if keep_samples and timed:
+        samples = [list(point.row.samples_s) or None if point else None for point in cells]
     return [values, params, method, None, None, *([one.get(name) for one in stats] for name in _STATS), samples]
 
 

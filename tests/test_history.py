@@ -21,13 +21,15 @@ from gemmgate.suite import cli, history
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.records import Row, Run
 from gemmgate.suite.report.history import history_page
-from gemmgate.suite.series import Place, Series, collect
+from gemmgate.suite.series import BESIDE, Place, Series, collect, method_changes
 from gemmgate.suite.store import Store
+from tests.browser import needs_chromium, shown
 from tests.runs import H200, row, run, samples
 from tests.stored import ROOT
 
 OLD, NEW = "0a1b2c3d" + "0" * 32, "4e5f6071" + "0" * 32
 TIMES = {OLD: 1000, NEW: 2000}
+BESIDE_HERE = ("error", "error_vs_yardstick")
 NAME = "track_gemm.DenseSplitk.track_seconds"
 
 
@@ -40,8 +42,14 @@ def at(commit: str, *rows: Row, **fields: Any) -> Run:
 
 def series_of(*runs: Run) -> tuple[dict[str, list[float | None]], tuple[str, ...]]:
     """Values by implementation, and what was left out."""
-    series, notes = collect(runs, TIMES)
+    series, notes = timed(*runs)
     return {place.implementation: [point.value for point in points] for place, points in series.items()}, notes
+
+
+def timed(*runs: Run) -> tuple[Series, tuple[str, ...]]:
+    """The series of times and counts alone, without what a time carries besides."""
+    series, notes = collect(runs, TIMES)
+    return {place: points for place, points in series.items() if place.quantity not in BESIDE}, notes
 
 
 # series
@@ -50,7 +58,7 @@ def series_of(*runs: Run) -> tuple[dict[str, list[float | None]], tuple[str, ...
 def test_points_are_in_the_order_of_commits() -> None:
     """A series has a point a commit, oldest commit first, whatever the order of the runs."""
     runs = at(NEW, row("cublas", 7e-6, target="")), at(OLD, row("cublas", 8e-6, target=""))
-    series, notes = collect(runs, TIMES)
+    series, notes = timed(*runs)
     (place,) = series
     assert place == Place(H200.key, "dense_splitk", "seconds", "seconds", "m32-n32-k32768-bf16", "cublas", "cold")
     assert [(point.commit, point.value) for point in series[place]] == [(OLD, 8e-6), (NEW, 7e-6)]
@@ -77,8 +85,8 @@ def test_what_does_not_belong_is_left_out_and_named() -> None:
     assert values == {"cublas": [7e-6]}
     assert [note.split(":")[0] for note in notes] == [
         "run run-dirty",
-        "commits that this repository does not have",
-        "1 rows by another method, timer or library flags than the newest of their series",
+        "1 commit of 1 run that this repository does not have",
+        "1 row by another timer or library flags than the newest of their series",
     ]
     assert "ffffffffff" in notes[1]
 
@@ -92,14 +100,58 @@ def test_failures_are_gaps_and_refusals_nothing() -> None:
         row("count", kind="count", value=3.0, unit="instructions", status="ok"),
     )
     assert series_of(at(OLD, *rows))[0] == {"bad": [None], "count": [3.0]}
-    zeros, _ = collect([at(OLD, row("cublas", data="zeros", seed=2))], TIMES)
+    zeros, _ = timed(at(OLD, row("cublas", data="zeros", seed=2)))
     assert [place.conditions for place in zeros] == ["cold data=zeros seed=2 target=sm_90"]
+
+
+def test_compiled_code_has_series_by_target_and_tile() -> None:
+    """Registers of a kernel are a series for each architecture and each way to choose the tile."""
+    rows = [
+        row("own", kind="static", phase="multiply", value=value, unit="registers", cache="", target=target, flags=flags)
+        for value, target, flags in (
+            (32.0, "sm_90", {"tile": "rule"}),
+            (40.0, "sm_90", {"tile": "tuned"}),
+            (64.0, "sm_120", {}),
+        )
+    ]
+    series, _ = timed(at(OLD, *rows))
+    found = {(place.quantity, place.unit, place.conditions): points[0].value for place, points in series.items()}
+    assert found == {
+        ("static_multiply", "registers", "any target=sm_90 tile=rule"): 32.0,
+        ("static_multiply", "registers", "any target=sm_90 tile=tuned"): 40.0,
+        ("static_multiply", "registers", "any target=sm_120"): 64.0,
+    }
 
 
 def test_a_failure_does_not_hide_what_was_ok() -> None:
     """Where the newest row failed, and so had no timer of its own, older times stay."""
     runs = at(OLD, row("own", 8e-6, timer="events")), at(NEW, row("own", status="error", reason="died"))
     assert series_of(*runs)[0] == {"own": [8e-6, None]}
+
+
+def test_what_a_time_carries_besides() -> None:
+    """Errors against float64 and against the yardstick and seconds to compile are series, one for all cache states."""
+    rows = [row("cublas", cache=c, error=2e-3, compile_s=0.5, target="") for c in ("cold", "hot")]
+    rows += [row("own", cache=c, error=3e-3, compile_s=None, target="") for c in ("cold", "hot")]
+    series, _ = collect([at(OLD, *rows)], TIMES)
+    found = {
+        (place.quantity, place.implementation, place.conditions): [point.value for point in points]
+        for place, points in series.items()
+        if place.quantity in BESIDE
+    }
+    assert found == {
+        ("error", "cublas", "any"): [2e-3],
+        ("error", "own", "any"): [3e-3],
+        ("error_vs_yardstick", "cublas", "any"): [1.0],
+        ("error_vs_yardstick", "own", "any"): [pytest.approx(1.5)],
+        ("compile_seconds", "cublas", "any"): [0.5],
+    }
+
+
+def test_another_timer_for_a_check_is_no_point() -> None:
+    """A time that another timer took to check a row is in no series."""
+    check = row("cublas", 9e-6, timer="events", phase="cross_check", utc="2026-01-02T12:00:00Z")
+    assert series_of(at(OLD, row("cublas", 8e-6), check))[0] == {"cublas": [8e-6]}
 
 
 def test_steps() -> None:
@@ -134,7 +186,7 @@ def pair_of_runs() -> tuple[Run, Run]:
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     """The files of two commits."""
-    history.write_asv(collect(pair_of_runs(), TIMES)[0], tmp_path)
+    history.write_asv(timed(*pair_of_runs())[0], tmp_path)
     return tmp_path
 
 
@@ -181,7 +233,7 @@ def test_machine_has_asv_fields_alone_and_is_kept(written: Path) -> None:
     fields = json.loads(path.read_text())
     assert set(fields) == {"machine", "os", "arch", "cpu", "num_cpu", "ram", "version"}
     path.write_text(json.dumps({**fields, "os": "Linux 6"}))
-    history.write_asv(collect(pair_of_runs(), TIMES)[0], written)
+    history.write_asv(timed(*pair_of_runs())[0], written)
     assert json.loads(path.read_text())["os"] == loaded(written, NEW).params["os"] == "Linux 6"
 
 
@@ -204,7 +256,7 @@ def test_benchmarks_are_merged(written: Path) -> None:
     }
     path.write_text(json.dumps({NAME: discovered, "time_other": {"name": "time_other"}, "version": 2}))
     for _ in range(2):
-        history.write_asv(collect(pair_of_runs(), TIMES)[0], written)
+        history.write_asv(timed(*pair_of_runs())[0], written)
         merged = json.loads(path.read_text())
         assert set(merged) == {NAME, "time_other", "version"}
         assert merged[NAME]["code"] == "def track_seconds"
@@ -213,14 +265,16 @@ def test_benchmarks_are_merged(written: Path) -> None:
 
 
 def test_another_method_begins_another_history(written: Path) -> None:
-    """A benchmark of an older method is replaced in the list, so that asv drops what was measured by it."""
-    series, notes = collect(
-        [*pair_of_runs(), at(NEW, row("cublas", 5e-6, method=2, target="", utc="2026-03-01T12:00:00Z"))], TIMES
-    )
+    """A newer method takes the name, the older one keeps its times under a name of its own, and a sentence says so."""
+    newer = row("cublas", 5e-6, method=2, target="", utc="2026-03-01T12:00:00Z")
+    series, notes = timed(*pair_of_runs(), at(NEW, newer))
     history.write_asv(series, written)
     benchmarks = json.loads((written / "benchmarks.json").read_text())
-    assert benchmarks[NAME]["version"] == "2"
-    assert len(notes) == 1
+    assert (benchmarks[NAME]["version"], benchmarks[f"{NAME}_method_1"]["version"]) == ("2", "1")
+    assert loaded(written, OLD).get_all_result_keys() == {f"{NAME}_method_1"}
+    assert loaded(written, NEW).get_all_result_keys() == {NAME, f"{NAME}_method_1"}
+    assert notes == ()
+    assert method_changes(series) == (f"method 2 begins on {H200.key} at {NEW[:10]}: its series begin anew",)
 
 
 # pages
@@ -282,12 +336,12 @@ def test_publish(publish: Publish, tmp_path: Path, capsys: pytest.CaptureFixture
         assert publish() == 0, capsys.readouterr().err
         html = tmp_path / "results" / "html"
         index = json.loads((html / "index.json").read_text())
-        assert list(index["benchmarks"]) == [NAME]
+        assert set(index["benchmarks"]) == {NAME, *(f"track_gemm.DenseSplitk.track_{name}" for name in BESIDE_HERE)}
         assert len(index["revision_to_hash"]) == 2
         (graph,) = (html / "graphs").rglob(f"python-gemmgate/**/{NAME}.json")
         assert json.loads(graph.read_text())[-1][1] == [8e-6, 8e-6]
         assert {"history.html", "plotly.min.js"} <= {path.name for path in html.iterdir()}
-        assert "2 series of 2 runs" in capsys.readouterr().err
+        assert "6 series of 2 runs" in capsys.readouterr().err
 
 
 def test_asv_compares_what_was_published(publish: Publish, repository: tuple[Path, list[str]], tmp_path: Path) -> None:
@@ -299,7 +353,7 @@ def test_asv_compares_what_was_published(publish: Publish, repository: tuple[Pat
     command = [sys.executable, "-m", "asv", "compare", "--machine", H200.key, *commits]
     done = subprocess.run(command, cwd=root, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    (line,) = (line for line in done.stdout.splitlines() if "'own'" in line)
+    (line,) = (line for line in done.stdout.splitlines() if "'own'" in line and "track_seconds" in line)
     assert [cell.strip() for cell in line.split("|")[1:5]] == ["+", "7.00±0.01μs", "8.00±0.02μs", "1.14"]
 
 
@@ -338,22 +392,17 @@ def test_no_text_ends_the_script() -> None:
     assert history_page(series, {}).count("</script>") == 2
 
 
-@pytest.mark.skipif(not shutil.which("chromium"), reason="needs Chromium")
+@needs_chromium
 def test_page_in_a_browser(tmp_path: Path) -> None:
     """Chromium, from a file and without a network, draws a line for each implementation and an arrow for the step."""
     from gemmgate.suite.cli.publish import PAGE, _write_page
 
     runs = [at(commit, row("cublas", 8e-6), row("own", 9e-6)) for commit in TIMES]
-    series: Series = collect(runs, TIMES)[0]
+    series: Series = timed(*runs)[0]
     steps = {place: (history.Step(1, 1.125),) for place in series if place.implementation == "own"}
     _write_page(tmp_path, history_page(series, steps, ["a note"]))
-    flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    flags += (
-        f" --disable-component-update --disable-sync --virtual-time-budget=10000 --user-data-dir={tmp_path}/profile"
-    )
-    command = ["chromium", *flags.split(), "--dump-dom", (tmp_path / PAGE).as_uri()]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    drawn = shown[shown.index('class="main-svg"') :]
+    document = shown(tmp_path / PAGE, tmp_path / "profile")
+    drawn = document[document.index('class="main-svg"') :]
     assert drawn.count('class="trace scatter') == 2
     assert all(word in drawn for word in (">cublas</text>", ">own</text>", ">own +12.5 %</text>", OLD[:10]))
-    assert "Left out: a note." in shown
+    assert "Left out: a note." in document

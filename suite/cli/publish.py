@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gemmgate.suite import history
+from gemmgate.suite import causes, history
 from gemmgate.suite.cli import _options, _terminal
+from gemmgate.suite.cli.report import plotly_script
 from gemmgate.suite.commits import commit_times
 from gemmgate.suite.errors import UsageError, unknown
+from gemmgate.suite.offline import make_offline
 from gemmgate.suite.records import Run
-from gemmgate.suite.report.history import SCRIPT, history_page
-from gemmgate.suite.series import Place, collect
+from gemmgate.suite.report import text
+from gemmgate.suite.report.history import REPORT, SCRIPT, history_page
+from gemmgate.suite.report.page import report_page
+from gemmgate.suite.report.steps import blocks
+from gemmgate.suite.series import collect, method_changes
 from gemmgate.suite.store import Store
 from gemmgate.suite.workers import own_overlay
 
@@ -34,15 +38,18 @@ def command(
     """Write the stored runs out as a history with pages.
 
     Runs become asv's result files, beside those that `asv run` wrote, and `asv publish` makes its pages of both.
-    history.html, beside them, needs no network. Steps found in the series are listed.
+    history.html and report.html, of each machine with its newest versions, stand beside them. No page needs a network.
+    Steps found in the series are listed.
     """
-    if find_spec("plotly") is None:
-        raise UsageError("plotly is not installed here: `nox -s publish` installs it, or `pip install asv plotly`.")
+    plotly_script()  # or say at once that it is missing
     store = _options.store(results)
-    runs = _finished(store, _options.globs("--machine", machine))
+    runs = finished(store, _options.globs("--machine", machine))
     series, notes = collect(runs, commit_times(own_overlay()))
     for note in notes:
         _terminal.say(f"left out: {note}.")
+    changes = method_changes(series)
+    for change in changes:
+        _terminal.say(f"{change}; the older times stand apart.")
     if not series:
         raise UsageError(
             f"None of the {len(runs)} runs in {store.root} can be put into the history of this repository."
@@ -50,18 +57,21 @@ def command(
     folder = html or store.root / "html"
     history.write_asv(series, store.root / "asv")
     aside = history.publish(own_overlay(), store.root / "asv", folder)
+    for address in make_offline(folder):
+        _terminal.say(f"asv's pages load {address}, which this gemmgate has no copy of: they need a network.")
     steps = {place: history.steps([point.value for point in points]) for place, points in series.items()}
-    _write_page(folder, history_page(series, steps, notes))
-    for place, found in steps.items():
-        for step in found:
-            _terminal.put(f"{_name(place)}: {step.ratio - 1:+.1%} at {series[place][step.index].commit[:10]}")
+    _write_page(folder, history_page(series, steps, notes, changes))
+    (folder / REPORT).write_text(report_page(_newest(runs), plotly_script()), encoding="utf-8")
+    found = causes.found(series, steps)
+    _terminal.put(text.render(blocks(found, len(series), {}), width=_terminal.width(), color=_terminal.color()))
     if aside:
         _terminal.say(f"asv shows the main line alone: results of {aside} commits beside it are on {PAGE} only.")
     pages = f"{folder / PAGE}; asv's pages: {folder / 'index.html'}"
     _terminal.say(f"{len(series)} series of {len(runs)} runs: {pages}.")
 
 
-def _finished(store: Store, machines: tuple[str, ...]) -> list[Run]:
+def finished(store: Store, machines: tuple[str, ...]) -> list[Run]:
+    """The finished runs of the machines that match; raises UsageError where there are none."""
     infos = [info for info in store.runs() if info.state == "finished" and info.rows]
     if not infos:
         raise UsageError(f"No finished run is stored in {store.root}: `gemmgate run` measures one.")
@@ -72,13 +82,16 @@ def _finished(store: Store, machines: tuple[str, ...]) -> list[Run]:
     return [store.load(str(info.path)) for info in chosen]
 
 
-def _name(place: Place) -> str:
-    return f"{place.family}/{place.implementation}/{place.case} {place.conditions} {place.quantity} on {place.machine}"
+def _newest(runs: list[Run]) -> list[Run]:
+    """Of each machine the runs of its newest stack and method."""
+    newest: dict[str, Run] = {}
+    for run in sorted(runs, key=lambda run: run.utc):
+        newest[run.machine.key] = run
+    lasting = {(run.machine.key, run.stack, run.method) for run in newest.values()}
+    return [run for run in runs if (run.machine.key, run.stack, run.method) in lasting]
 
 
 def _write_page(folder: Path, text: str) -> None:
-    from plotly.offline import get_plotlyjs
-
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / SCRIPT).write_text(get_plotlyjs(), encoding="utf-8")
+    (folder / SCRIPT).write_text(plotly_script(), encoding="utf-8")
     (folder / PAGE).write_text(text, encoding="utf-8")

@@ -11,25 +11,38 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gemmgate.suite.report.rows import finite
-from gemmgate.suite.series import Place, Point, Series, Step
+from gemmgate.suite.series import Place, Point, Series, Step, newest_method
 
 SCRIPT = "plotly.min.js"
+REPORT = "report.html"
+"""The page of the newest runs, beside this one."""
 
 
-def history_page(series: Series, steps: Mapping[Place, Sequence[Step]], notes: Sequence[str] = ()) -> str:
-    """HTML. Every series is in it, with the interval and the run of each point."""
+def history_page(
+    series: Series,
+    steps: Mapping[Place, Sequence[Step]],
+    notes: Sequence[str] = (),
+    changes: Sequence[str] = (),
+) -> str:
+    """HTML. Every series is in it, with the interval and the run of each point; `changes` are those of the method."""
+    method = newest_method(series)
     data = {
-        "series": [_series(place, points, steps.get(place, ())) for place, points in series.items()],
-        "notes": list(notes),
+        "series": [_series(place, points, steps.get(place, ()), method) for place, points in series.items()],
+        "notes": [
+            *(f"Left out: {note}." for note in notes),
+            *(f"{change[:1].upper() + change[1:]}." for change in changes),
+        ],
     }
     # "</" would end the script that the data stands in.
     text = json.dumps(finite(data), separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
-    return _PAGE.replace("@SCRIPT@", SCRIPT).replace("@DATA@", text)
+    return _PAGE.replace("@SCRIPT@", SCRIPT).replace("@REPORT@", REPORT).replace("@DATA@", text)
 
 
-def _series(place: Place, points: Sequence[Point], steps: Sequence[Step]) -> dict[str, Any]:
+def _series(place: Place, points: Sequence[Point], steps: Sequence[Step], method: int) -> dict[str, Any]:
+    quantity = place.quantity if place.method == method else f"{place.quantity} by method {place.method}"
     return {
-        "view": [place.machine, f"{place.family} {place.quantity}", place.case, place.conditions],
+        "view": [place.machine, f"{place.family} {quantity}", place.case, place.conditions],
+        "interval": place.quantity == "seconds",
         "name": place.implementation,
         "unit": place.unit,
         "points": [_point(point) for point in points],
@@ -67,8 +80,9 @@ li, p { color: #555 }
 <h1>History</h1>
 <div id="choices"></div>
 <div id="plot"></div>
-<p>Time of a call by commit; lower is faster. Bars are 95 % intervals of the median within one process, which the
-next launch may leave by a percent. A gap is a measurement that failed. Arrows mark steps.</p>
+<p><a href="@REPORT@">The newest runs</a> · <a href="index.html">asv's pages, which take a server</a></p>
+<p>By commit; lower is better. Bars are 95 % intervals of the median within one process, which the next launch may
+leave by a percent. A gap is a measurement that failed. Arrows mark steps.</p>
 <ul id="notes"></ul>
 <script src="@SCRIPT@"></script>
 <script>
@@ -111,7 +125,7 @@ function draw(series) {
     return {
       name: one.name, x: one.points.map(point => point[1]), y: value, mode: "lines+markers",
       text: one.points.map(point => point[5]), hovertemplate: "%{y:.4g} " + unit + "<br>%{text}",
-      error_y: {
+      error_y: !one.interval ? undefined : {
         symmetric: false, thickness: 1,
         array: value.map((v, i) => v === null || high[i] === null ? 0 : high[i] - v),
         arrayminus: value.map((v, i) => v === null || low[i] === null ? 0 : v - low[i]),
@@ -126,7 +140,7 @@ function draw(series) {
 
 for (const note of data.notes) {
   const item = document.createElement("li");
-  item.textContent = "Left out: " + note + ".";
+  item.textContent = note;
   document.getElementById("notes").append(item);
 }
 choose();
