@@ -6,7 +6,6 @@ is compiled as it runs there; elsewhere for a GPU that is named, with nothing la
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,8 +18,12 @@ from gemmgate.suite.anatomy import Difference, Kernel
 from gemmgate.suite.cases import Case, Target
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.compare import newest
+from gemmgate.suite.compiling.base import commit_named, overlay_of
+from gemmgate.suite.compiling.occupancy import resident
+from gemmgate.suite.compiling.pool import Child
 from gemmgate.suite.disassembly import read_kernels
 from gemmgate.suite.errors import CannotMeasureError, UsageError
+from gemmgate.suite.profiles import architectures
 from gemmgate.suite.records import Row, Run
 from gemmgate.suite.store import Store
 from gemmgate.suite.workers import Worker, own_overlay
@@ -55,7 +58,7 @@ def source(text: str, store: Store) -> Source:
     if text in known or text.partition(":")[0] in ("latest", "baseline") or text.endswith((".parquet", ".jsonl")):
         run = store.load(text)
         return Source(run.id, "" if run.dirty else run.commit, run)
-    commit = _compiling("base").commit_named(own_overlay(), text)
+    commit = commit_named(own_overlay(), text)
     if not commit:
         raise UsageError(
             f"'{text}' is no stored run and no commit that git knows here. `gemmgate runs` lists the runs."
@@ -129,7 +132,7 @@ def on_this_device(side: Source, case: Case, implementation: str, device: str, c
 def for_target(side: Source, case: Case, implementation: str, target: Target, cache: Path, tile: Any) -> Call:
     """The call as it is compiled for a GPU that need not be here."""
     with overlay(side) as folder:
-        child = _compiling("pool").Child(folder, (), cache)
+        child = Child(folder, (), cache)
         try:
             item = {"case": case.to_json(), "implementation": implementation}
             for way in (tile,) if tile else ("tuned", "rule"):
@@ -147,7 +150,7 @@ def for_target(side: Source, case: Case, implementation: str, target: Target, ca
 def overlay(side: Source) -> Iterator[Path]:
     """A folder with the kernels of that side and this harness. Raises `CannotMeasureError` where they are not here."""
     root = own_overlay()
-    known = _compiling("base").commit_named(root, side.commit) if side.commit else ""
+    known = commit_named(root, side.commit) if side.commit else ""
     if not known:
         raise CannotMeasureError(
             f"The code of {side.name} cannot be had: it was measured with uncommitted changes, or at a commit that is "
@@ -157,7 +160,7 @@ def overlay(side: Source) -> Iterator[Path]:
     if known == committed.name and not committed.dirty:
         yield root
         return
-    with _compiling("base").overlay_of(root, known) as folder:
+    with overlay_of(root, known) as folder:
         yield folder
 
 
@@ -198,10 +201,9 @@ def counters(
 
 def _fits(kernels: Sequence[Kernel], target: Target) -> dict[str, str]:
     """Blocks that a multiprocessor holds at once, and what keeps out one more; nothing for an unknown architecture."""
-    architecture = importlib.import_module("gemmgate.suite.profiles").architectures().get(target.arch)
+    architecture = architectures().get(target.arch)
     if architecture is None:
         return {}
-    resident = _compiling("occupancy").resident
     found = {}
     for kernel in kernels:
         facts = kernel.facts
@@ -215,8 +217,3 @@ def _fits(kernels: Sequence[Kernel], target: Target) -> dict[str, str]:
 def _refuse(reply: Mapping[str, Any], side: Source, implementation: str) -> None:
     if reply.get("status"):
         raise CannotMeasureError(f"{implementation} of {side.name} is {reply['status']} here: {reply['detail']}")
-
-
-def _compiling(part: str) -> Any:
-    """A module of what compiles without a GPU. Found by name, for recorded rows are compared without it."""
-    return importlib.import_module(f"gemmgate.suite.compiling.{part}")

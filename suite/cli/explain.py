@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from enum import StrEnum
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from gemmgate.suite import anatomy, explain
+from gemmgate.suite import anatomy, explain, profiles
 from gemmgate.suite.anatomy import Difference
-from gemmgate.suite.cases import Case, Target
+from gemmgate.suite.cases import Case
 from gemmgate.suite.catalog import Selection
 from gemmgate.suite.cli import _options, _terminal
 from gemmgate.suite.errors import UsageError
@@ -122,13 +121,8 @@ def _calls(
             assert other is not None
             return here[0], other
         _terminal.say(f"no GPU is here: compiled for {DEFAULT_TARGET}, nothing launched. --target names another.")
-    compile_for = _target(target or DEFAULT_TARGET)
+    compile_for = profiles.target(target or DEFAULT_TARGET)
     return tuple(explain.for_target(side, case, implementation, compile_for, at, tile) for side, at, tile in both)
-
-
-def _target(name: str) -> Target:
-    found: Target = import_module("gemmgate.suite.profiles").target(name)
-    return found
 
 
 def _empty(folder: Path) -> Path:
