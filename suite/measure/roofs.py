@@ -30,7 +30,7 @@ _SIZES = tuple(2**power for power in range(20, 31, 2))
 """Bytes read and written together, for the rates by size."""
 _SETTLE_S = 0.6
 _TOGETHER = 8
-_AT_ONCE, _UNCHANGED, _LOWER, _LONGEST_S = 8, 3, 0.99, 0.3
+_AT_ONCE, _UNCHANGED, _LOWER, _LONGEST_S = 3, 5, 0.99, 0.3
 """On a CPU: so many launches, again until so often none of them was faster by 1 %."""
 
 
