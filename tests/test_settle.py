@@ -73,6 +73,14 @@ def test_a_board_at_its_power_limit_is_steady_and_marked() -> None:
     assert settled.marks == ("power_limited",)
 
 
+def test_a_reason_left_over_from_another_load_is_dropped() -> None:
+    """At its highest clock a board is not power-limited, though it still gives that reason; one step below it is."""
+    at_full, a_step_below = (
+        Board(clock_hz=lambda now, hz=hz: hz, marks=frozenset({"power_limited"})).settle() for hz in (1.98e9, 1.965e9)
+    )
+    assert (at_full.marks, a_step_below.marks) == ((), ("power_limited",))
+
+
 def test_throttled_for_ever_ends_and_is_not_called_power_limited() -> None:
     """At 59 % of its clock for heat a board is steady, and says `throttled` alone."""
     board = Board(clock_hz=lambda now: 0.59 * 1.98e9, marks=frozenset({"throttled"}))

@@ -20,7 +20,7 @@ def least_s(choice: catalog.Choice) -> float | None:
 
 
 USABLE = {(key(choice), name) for choice in CHOICES for name in choice.implementations if name != "decompose_k_best"}
-ITEMS = spread(CHOICES, least_s, USABLE, count=20, between_s=(5e-7, 4e-4))
+ITEMS = spread(CHOICES, least_s, USABLE, count=20, between_s=(5e-8, 3e-4))
 
 
 def test_cases_are_many_and_different() -> None:
@@ -58,5 +58,5 @@ def test_items_of_a_case_stand_together() -> None:
 
 def test_nothing_is_chosen_where_nothing_is_usable() -> None:
     """With no usable implementation, or no time in reach, the spread is empty."""
-    assert spread(CHOICES, least_s, set(), count=20, between_s=(5e-7, 4e-4)) == []
+    assert spread(CHOICES, least_s, set(), count=20, between_s=(5e-8, 3e-4)) == []
     assert spread(CHOICES, least_s, USABLE, count=20, between_s=(1.0, 2.0)) == []

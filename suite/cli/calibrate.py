@@ -44,7 +44,7 @@ LEVELS = (0.005, 0.01, 0.02, 0.03, 0.05)
 LEVELS_A_BLOCK = 2
 """So many of them in each block, in turn: all of them would take as long as two blocks."""
 GPU_CASES, CPU_CASES = 20, 6
-GPU_BETWEEN_S, CPU_BETWEEN_S = (5e-7, 4e-4), (2e-5, 3e-3)
+GPU_BETWEEN_S, CPU_BETWEEN_S = (5e-8, 3e-4), (2e-5, 3e-3)
 """Least times of the cases that are chosen where none were named."""
 SUPPORTS_DEADLINE_S = 120.0
 

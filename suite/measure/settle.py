@@ -16,6 +16,8 @@ ENERGY_LEAST_S = 0.25
 """The energy counter moves in steps of some 20 ms: over less than this its difference says little."""
 _CAPPED_CLOCK = 0.97
 """A clock that settles lower than this share of the highest one was held there, whatever the reasons given."""
+_FREE_CLOCK = 0.995
+"""At this share of the highest clock or more nothing holds it: the reason given is that of an earlier load."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def settle(
     """Calls `load`, which runs for some milliseconds and returns its number of calls, until readings are steady.
 
     A board without readings is steady at once after `least_s`. `power_limited` is among the marks where
-    the board gives that reason, or settles well below `highest_clock_hz` without another one.
+    the board gives that reason below its `highest_clock_hz`, or settles well below it without another one.
     """
     begin = now()
     history: list[tuple[float, int, Reading]] = []
@@ -72,6 +74,8 @@ def settle(
     marks = {mark for reading in recent for mark in reading.marks}
     if clock_hz and highest_clock_hz and clock_hz < _CAPPED_CLOCK * highest_clock_hz and "throttled" not in marks:
         marks.add("power_limited")
+    if clock_hz and highest_clock_hz and clock_hz >= _FREE_CLOCK * highest_clock_hz:
+        marks.discard("power_limited")
     return Settled(
         elapsed_s,
         steady,
