@@ -72,12 +72,13 @@ class BlockProgress(Protocol):
 
 
 @dataclass
-class _Known:
+class Known:
     """What the first block found out about an item, so that later ones measure the same thing, and faster."""
 
     facts: dict[str, dict[str, Any]]
     passes: int = 0
     replays: int = 0
+    settled: bool = False
     extras: Mapping[str, Any] = field(default_factory=dict)
     joules: float | None = None
     power_limited: bool = False
@@ -90,7 +91,8 @@ class Blocks:
     """Runs a plan. `start(side)` starts a warm worker; rows go to `sink` once an item is through a block.
 
     `rows` are those of earlier executions: what they hold is not measured again. Afterwards `given_up`
-    says by path why an item was left out, and `unmeasured` which blocks `seconds` had no time for.
+    says by path why an item was left out, and `unmeasured` which blocks `seconds` had no time for. `known` carries
+    what an earlier loop over the same sides found out, and is added to.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class Blocks:
         rows: Collection[Row] = (),
         commits: Mapping[str, str] | None = None,
         begun: float | None = None,
+        known: dict[str, Known] | None = None,
     ) -> None:
         self._plan = plan
         self._start = start
@@ -111,7 +114,7 @@ class Blocks:
         self._commits = commits or {}
         self._begun = time.monotonic() if begun is None else begun
         self._done = {(value.path, value.block) for value in values(rows) if not value.spoiled}
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, Known] = {} if known is None else known
         self._next: Pair | None = None
         self._board = ""
         self._is_fresh = True
@@ -190,13 +193,14 @@ class Blocks:
     def _measure(self, pair: Pair, item: Item, block: int) -> list[Row]:
         """The rows of all levels, a baseline and a candidate each."""
         known = self._known.get(item.path)
-        is_first = known is None
+        is_first = known is None or not known.settled
         known = self._mount_first(pair, item) if known is None else self._mount(pair, item, known)
         long = is_first or self._is_fresh or known.power_limited
         settled = self._settle(pair, SETTLE_LONG_S if long else SETTLE_SHORT_S)
         if is_first:
             known.joules = settled["joules"]
             known.power_limited = "power_limited" in settled["marks"]
+            known.settled = True
         self._known[item.path] = known
         self._is_fresh = False
         rows = []
@@ -207,13 +211,13 @@ class Blocks:
             rows += [self._row(pair, item, block, side, level, facts[side], visit) for side in SIDES]
         return rows
 
-    def _mount_first(self, pair: Pair, item: Item) -> _Known:
+    def _mount_first(self, pair: Pair, item: Item) -> Known:
         """One side after the other, since searches and the choice of passes take time; then also checked."""
         facts = {}
         for side in pair.workers:
             facts[side] = pair.ask(side, "prepare", PREPARE_DEADLINE_S, **self._prepared(item, None))
             facts[side] |= pair.ask(side, "check", CHECK_DEADLINE_S, implementation=item.implementation)
-        known = _Known(facts)
+        known = Known(facts)
         mount = {"implementation": item.implementation, "cache": self._plan.cache}
         mounted = pair.ask(BASELINE, "mount", CHECK_DEADLINE_S, **mount)
         known.passes = mounted["passes"]
@@ -224,7 +228,7 @@ class Blocks:
         known.extras = facts[CANDIDATE]["extras"]
         return known
 
-    def _mount(self, pair: Pair, item: Item, known: _Known) -> _Known:
+    def _mount(self, pair: Pair, item: Item, known: Known) -> Known:
         """Both sides at once: all that took time to find out is known."""
         pair.ask_both("prepare", PREPARE_DEADLINE_S, **{s: self._prepared(item, known.tile(s)) for s in SIDES})
         mount = {"implementation": item.implementation, "cache": self._plan.cache, "passes": known.passes}
@@ -246,7 +250,7 @@ class Blocks:
         side = next(iter(pair.workers))
         return pair.ask(side, "settle", SAMPLE_DEADLINE_S, least_s=least_s)
 
-    def _visits(self, pair: Pair, item: Item, block: int, level: float, known: _Known) -> dict[str, dict[str, Any]]:
+    def _visits(self, pair: Pair, item: Item, block: int, level: float, known: Known) -> dict[str, dict[str, Any]]:
         """What the two visits to each side found, by side; once more where another process or heat was in the way."""
         outer, inner = SIDES[::-1] if is_mirrored(block) else SIDES
         warm_s = _WARM_S if known.power_limited else 0.0
@@ -263,7 +267,7 @@ class Blocks:
         return {side: self._facts(side, visits[side], known) for side in SIDES}
 
     @staticmethod
-    def _facts(side: str, visits: Sequence[Mapping[str, Any]], known: _Known) -> dict[str, Any]:
+    def _facts(side: str, visits: Sequence[Mapping[str, Any]], known: Known) -> dict[str, Any]:
         clocks = [visit["sm_clock_hz"] for visit in visits if visit["sm_clock_hz"]]
         powers = [visit["power_w"] for visit in visits if visit["power_w"]]
         marks = {mark for visit in visits for mark in visit["marks"]}

@@ -3,6 +3,7 @@
     results/runs/<machine key>/<run id>.jsonl     while a run goes on, or after it was interrupted: a journal
     results/runs/<machine key>/<run id>.parquet   the finished run
     results/calibrations/<machine key>/           the same for calibrations, which are runs of blocks
+    results/gates/<machine key>/                  and for gates
     results/baselines/<machine key>.json          {"runs": [ids]}: what candidates are compared with
 
 A row is on disk before `Journal.append` returns. `Journal.finish` writes the Parquet file beside the

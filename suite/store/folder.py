@@ -18,7 +18,7 @@ from gemmgate.suite.store.files import explained, legible, make_folders
 from gemmgate.suite.store.journal import Journal
 
 State = Literal["finished", "interrupted", "running", "unreadable"]
-Kind = Literal["runs", "calibrations"]
+Kind = Literal["runs", "calibrations", "gates"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,11 @@ class Store:
     def calibrations(self) -> Store:
         """The calibrations in the same folder, under the same kinds of reference."""
         return Store(self.root, "calibrations")
+
+    @property
+    def gates(self) -> Store:
+        """The gates in the same folder: runs of blocks of two sides."""
+        return Store(self.root, "gates")
 
     def begin(self, run: Run) -> Journal:
         """Opens the journal of a new run, whose id becomes `journal.run.id`; rows that `run` has are carried over.
@@ -198,7 +203,11 @@ class Store:
         return [self._by_id(str(run_id), machine) for run_id in ids]
 
     def _empty(self) -> UsageError:
-        noun, command = ("run", "run") if self._kind == "runs" else ("calibration", "calibrate")
+        noun, command = {
+            "runs": ("run", "run"),
+            "calibrations": ("calibration", "calibrate"),
+            "gates": ("gate", "gate"),
+        }[self._kind]
         return UsageError(
             f"No {noun} is stored in {self.root}: measure one with `gemmgate {command}`, "
             "or name another folder with --results."

@@ -18,6 +18,7 @@ from gemmgate.suite.records import Limits, Row, Run
 from gemmgate.suite.store import encoding
 from gemmgate.suite.store.files import explained, legible, sync_folder, try_lock, write_at, write_whole
 
+_COMMANDS = {"calibrations": "calibrate", "gates": "gate"}
 LOCK_PATIENCE_S = 1.0
 """How long a writer waits for a lock: a reader that asks whether a run goes on holds it for a moment."""
 
@@ -162,7 +163,7 @@ class Journal:
 
     def _go_on(self) -> str:
         rows, run = len(self._rows), self.path.stem
-        command = "calibrate" if self.path.parent.parent.name == "calibrations" else "run"
+        command = _COMMANDS.get(self.path.parent.parent.name, "run")
         return f", then go on with `gemmgate {command} --resume {run}`: its {rows} rows are safe in {self.path}."
 
 
