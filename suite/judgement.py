@@ -44,11 +44,9 @@ def judgement(run: Run, file: Acceptances = NOTHING) -> Judgement:
     comparisons = [one.comparison for one in items]
     applied = apply(file, comparisons, today, _judged.since_release(run))
     items = tuple(_told(one, applied) for one in items)
-    policy = Policy(
-        tuple(one.path for one in items if one.standing == "reported"),
-        tuple(applied.accepted),
-        times=run.selection["gates_time"],
-    )
+    times = run.selection["gates_time"]
+    noisy = tuple(one.path for one in items if times and one.standing == "reported")
+    policy = Policy(noisy, tuple(applied.accepted), times)
     result = judge([one.comparison for one in items], policy)
     return Judgement(run, tuple(_judged.worst_first(items)), result, applied, tuple(_notes(run, items, applied)))
 

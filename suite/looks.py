@@ -23,7 +23,7 @@ from gemmgate.suite.block_rule import (
     p_slower,
     rule_for,
 )
-from gemmgate.suite.statistics import Interval, holm, summarise, yuen
+from gemmgate.suite.statistics import Floats, Interval, holm, summarise, yuen
 
 Decision = Literal["slower", "same", "unclear", "clock", "open"]
 
@@ -40,10 +40,11 @@ LEAST_SIZE, SIZE_SD = 0.01, 1.25
 """Size of interest: 1 %, or so many block standard deviations."""
 _ROBUST = 1.1
 """Standard error of a mean of normal blocks, trimmed by a quarter a side, over that of all of them."""
-_OWN_COUNTS = 0.75
+OWN_COUNTS = 0.75
 """Of twelve blocks' standard deviation, which share the true one exceeds with 95 %."""
 OWN = "this gate's own blocks"
-_EARLY_SHARE = 0.1
+EARLY_SHARE = 0.1
+"""Of the screen's threshold: what lies below that after the first blocks is let go."""
 
 Blocks = Mapping[int, tuple[float, float | None]]
 """Log-ratio in time and in cycles (None where unknown), by the number of the block; spoiled ones are left out."""
@@ -72,25 +73,28 @@ class Noise:
 
 def noise_of(log_ratios: Sequence[float], source: str) -> Noise:
     """That of blocks, robust against a launch that is slow by accident and not blind to two modes."""
-    x = np.asarray(log_ratios, dtype=np.float64)
-    _, error, freedom = yuen(x, CONFIRM_TRIM)
-    sd = float(error) * math.sqrt(len(x)) / _ROBUST if freedom else math.inf
-    return Noise(sd, "two_modes" in summarise(np.exp(x)).marks, source, len(x))
+    modes = "two_modes" in summarise(np.exp(np.asarray(log_ratios, dtype=np.float64))).marks
+    return Noise(float(robust_sd(np.asarray(log_ratios))), modes, source, len(log_ratios))
+
+
+def robust_sd(log_ratios: Floats) -> Floats:
+    """Standard deviations along the last axis, from the trimmed means' errors; without bound for fewer than two."""
+    _, error, freedom = yuen(np.asarray(log_ratios, dtype=np.float64), CONFIRM_TRIM)
+    return error * math.sqrt(log_ratios.shape[-1]) / _ROBUST if freedom else np.full(error.shape, math.inf)
 
 
 def with_own(known: Noise | None, log_ratios: Sequence[float]) -> Noise:
     """What is known of a case, unless its own blocks in this gate show more; those alone where nothing is known."""
-    own = noise_of(log_ratios, OWN)
     if known is None:
-        return own
-    sd = own.sd * (1.0 if known.source == OWN else _OWN_COUNTS)
-    return known if sd <= known.sd else replace(own, sd=sd, two_modes=known.two_modes)
+        return noise_of(log_ratios, OWN)
+    sd = float(robust_sd(np.asarray(log_ratios))) * (1.0 if known.source == OWN else OWN_COUNTS)
+    return known if sd <= known.sd else Noise(sd, known.two_modes, OWN, len(log_ratios))
 
 
 def let_go(log_ratios: Sequence[float], rule: Rule) -> bool:
     """After `SCREEN_EARLY` blocks: neither slower by a part of the threshold nor faster by all of it."""
     median = float(np.median(np.asarray(log_ratios, dtype=np.float64)))
-    return -rule.screen_at < median < _EARLY_SHARE * rule.screen_at
+    return -rule.screen_at < median < EARLY_SHARE * rule.screen_at
 
 
 def alpha_of(look: int) -> float:

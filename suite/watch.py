@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
 
 from gemmgate.suite.block_rule import Standing
 from gemmgate.suite.block_values import values
@@ -13,12 +15,17 @@ from gemmgate.suite.compare import Verdict
 from gemmgate.suite.judged import RELEASE, is_unchanged, judged
 from gemmgate.suite.looks import Noise, noise_of
 from gemmgate.suite.records import Run
+from gemmgate.suite.rehearsal import Rehearsed, from_recorded
+from gemmgate.suite.resampling import GATE_CASES
 from gemmgate.suite.statistics import Interval, share_interval
 
 FEWEST = 9
 """Blocks that a statement about a case's noise takes."""
+REHEARSED = 300
+"""Gates that are played on recorded blocks."""
 NEWEST_BLOCKS = 60
 """Of each case, so that a machine that has changed is seen."""
+_SEED = 20250331
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,11 @@ class Move:
 
 @dataclass(frozen=True)
 class Watched:
-    """`alarms` of `gates` were in vain; `share` is that with its exact interval, None without a gate."""
+    """`alarms` of `gates` were in vain; `share` is that with its exact interval, None without a gate.
+
+    `resampled` are gates over `GATE_CASES` cases, played on the blocks that were recorded, of which the case with
+    the fewest has `resampled_blocks`.
+    """
 
     gates: int
     alarms: int
@@ -43,6 +54,8 @@ class Watched:
     alarmed: tuple[tuple[str, str], ...]
     noise: Mapping[str, Noise]
     moves: tuple[Move, ...]
+    resampled: Rehearsed | None
+    resampled_blocks: int
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -54,12 +67,14 @@ class Watched:
             "alarmed": [{"gate": gate, "item": path} for gate, path in self.alarmed],
             "noise": {path: {"block_sd": n.sd, "blocks": n.blocks} for path, n in self.noise.items()},
             "moves": [vars(move) for move in self.moves],
+            "resampled": asdict(self.resampled) if self.resampled else None,
+            "resampled_blocks": self.resampled_blocks,
         }
 
 
-def watched(runs: Sequence[Run]) -> Watched:
-    """What the gates of unchanged code among `runs`, oldest first, amount to."""
-    unchanged = [run for run in runs if is_unchanged(run) and run.selection["gates_time"]]
+def watched(gates: Sequence[Run], calibrations: Sequence[Run] = ()) -> Watched:
+    """What the gates of unchanged code among `gates`, oldest first, amount to; calibrations add their blocks."""
+    unchanged = [run for run in gates if is_unchanged(run) and run.selection["gates_time"]]
     alarmed: list[tuple[str, str]] = []
     unjudged = 0
     ringing = 0
@@ -69,24 +84,41 @@ def watched(runs: Sequence[Run]) -> Watched:
         alarmed += [(run.id, path) for path in slower]
         ringing += bool(slower)
         unjudged += any(one.comparison.verdict is Verdict.UNCLEAR for one in found)
-    share = share_interval(ringing, len(unchanged)) if unchanged else None
+    runs = sorted([*calibrations, *unchanged], key=lambda run: run.utc)
+    noise = noise_by_case(runs)
+    series = [np.array(found) for path, found in _blocks(runs).items() if _is_due(noise.get(path))]
     return Watched(
-        len(unchanged), ringing, unjudged, share, tuple(alarmed), noise_by_case(unchanged), tuple(moves(unchanged))
+        len(unchanged),
+        ringing,
+        unjudged,
+        share_interval(ringing, len(unchanged)) if unchanged else None,
+        tuple(alarmed),
+        noise,
+        tuple(moves(runs)),
+        from_recorded(series, REHEARSED, GATE_CASES, np.random.default_rng(_SEED)),
+        min(map(len, series), default=0),
     )
+
+
+def _is_due(noise: Noise | None) -> bool:
+    return noise is not None and noise.rule.standing != "reported"
 
 
 def noise_by_case(runs: Iterable[Run]) -> dict[str, Noise]:
     """From the newest blocks of unchanged code of each item, in calibrations and in gates; oldest run first."""
+    runs = list(runs)
+    newest = {row.path: run.id for run in runs for row in run.rows}
+    return {path: noise_of(found, newest[path]) for path, found in _blocks(runs).items() if len(found) >= FEWEST}
+
+
+def _blocks(runs: Iterable[Run]) -> dict[str, list[float]]:
+    """The newest log-ratios of each item with unchanged code."""
     blocks: dict[str, list[float]] = defaultdict(list)
-    newest: dict[str, str] = {}
     for run in runs:
         for value in values(run.rows):
             if value.level == 0.0 and not value.spoiled and value.block < RELEASE:
                 blocks[value.path].append(value.log_ratio)
-                newest[value.path] = run.id
-    return {
-        path: noise_of(found[-NEWEST_BLOCKS:], newest[path]) for path, found in blocks.items() if len(found) >= FEWEST
-    }
+    return {path: found[-NEWEST_BLOCKS:] for path, found in blocks.items()}
 
 
 def moves(runs: Sequence[Run]) -> list[Move]:

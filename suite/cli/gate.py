@@ -22,6 +22,7 @@ from gemmgate.suite.cli._gating import Asked, measure
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.judgement import Judgement, judgement
 from gemmgate.suite.records import Run
+from gemmgate.suite.store import Store
 from gemmgate.suite.watch import watched
 
 ORDER = 55
@@ -83,7 +84,7 @@ def command(
     store = options.store(results)
     gates = store.gates
     if watch:
-        found = watched([gates.load(str(info.path)) for info in gates.runs() if info.state == "finished"])
+        found = watched(_finished(gates), _finished(store.calibrations))
         if format is Format.JSON:
             _terminal.put(json.dumps(found.to_json(), indent=1))
         else:
@@ -124,6 +125,10 @@ def command(
     if format is not Format.TABLE:
         _terminal.say(judged.result.sentence)
     raise typer.Exit(judged.result.exit_code)
+
+
+def _finished(store: Store) -> list[Run]:
+    return [store.load(str(info.path)) for info in store.runs() if info.state == "finished"]
 
 
 def _accepted(run: Run) -> Acceptances:

@@ -14,6 +14,7 @@ from gemmgate.suite.records import Row
 from gemmgate.suite.report import markdown, units
 from gemmgate.suite.report.layout import Block, Cell, Column, Notes, Style, Table, cells
 from gemmgate.suite.report.rows import SCHEMA, finite
+from gemmgate.suite.resampling import GATE_CASES
 from gemmgate.suite.watch import Watched
 
 SHOWN = 10
@@ -87,6 +88,13 @@ def watch_blocks(found: Watched) -> list[Block]:
             f"at most {found.share.high:.1%} of gates, with 95 % confidence."
         )
         lines.append(f"{units.counted(found.unjudged, 'gate')} of them could not judge an item.")
+    if found.resampled:
+        played = found.resampled
+        lines.append(
+            f"Played on recorded blocks, {found.resampled_blocks} a case or more: {played.alarms} of "
+            f"{units.counted(played.gates, 'gate')} over {GATE_CASES} cases ring in vain "
+            f"(95 % confidence: at most {played.false_alarms.high:.1%}), {played.unjudged} cannot judge."
+        )
     lines += [f"{gate}: {path} was called slower." for gate, path in found.alarmed]
     lines += [
         f"{move.path} is now {move.after}, was {move.before}: {move.sd:.2%} over {move.blocks} blocks."

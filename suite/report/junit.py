@@ -51,7 +51,11 @@ def gate_junit(found: Judgement) -> str:
 def _is_skipped(one: Judged, found: Judgement) -> bool:
     """Shown and not judged."""
     counted = {comparison.row.path for comparison in (*found.result.failed, *found.result.unjudged)}
-    not_due = one.standing == "reported" or one.comparison.reason in ("new", "not_measured", "cpu")
+    not_due = (found.times_count and one.standing == "reported") or one.comparison.reason in (
+        "new",
+        "not_measured",
+        "cpu",
+    )
     return one.path not in counted and not_due
 
 
