@@ -12,14 +12,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from gemmgate.suite import judged
 from gemmgate.suite.block_rule import GATED_BLOCKS
 from gemmgate.suite.block_values import BlockValue, values
 from gemmgate.suite.blocks import BlockPlan, BlockProgress, Blocks, Known
 from gemmgate.suite.catalog import Item
-from gemmgate.suite.judged import FRESH, RELEASE, SCREEN
 from gemmgate.suite.looks import LOOKS, SCREEN_EARLY, Noise
 from gemmgate.suite.records import Row
+from gemmgate.suite.stages import FRESH, RELEASE, SCREEN, Screened, confirmations
+from gemmgate.suite.stages import screened as screened_as
 from gemmgate.suite.survey import Survey, Surveyed, kept
 from gemmgate.suite.workers import Worker
 
@@ -84,7 +84,7 @@ class Duet:
         self._blocks(items, range(SCREEN, SCREEN + SCREEN_EARLY))
         self._blocks(self._such(items, "open"), range(SCREEN, SCREEN + GATED_BLOCKS[0]))
         for look in LOOKS:
-            decided = judged.confirmations(self._values(), self._plan.noise)
+            decided = confirmations(self._values(), self._plan.noise)
             waiting = [item for item in items if decided.get(item.path) == "open"]
             if not waiting:
                 break
@@ -129,12 +129,10 @@ class Duet:
             for _ in running.run():
                 pass
 
-    def _such(self, items: Sequence[Item], screened: judged.Screened) -> list[Item]:
+    def _such(self, items: Sequence[Item], wanted: Screened) -> list[Item]:
         found = self._values()
         return [
-            item
-            for item in items
-            if judged.screened(found.get(item.path, ()), self._plan.noise.get(item.path)) == screened
+            item for item in items if screened_as(found.get(item.path, ()), self._plan.noise.get(item.path)) == wanted
         ]
 
     def _values(self) -> dict[str, list[BlockValue]]:

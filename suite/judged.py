@@ -13,27 +13,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import numpy as np
-
 from gemmgate.suite import looks
 from gemmgate.suite.block_rule import Standing
 from gemmgate.suite.block_values import BASELINE, CANDIDATE, BlockValue, read_phase, values
 from gemmgate.suite.compare import Comparison, Verdict, change_text, without_time
 from gemmgate.suite.gate import MORE_KERNELS
-from gemmgate.suite.looks import LOOKS, SCREEN_EARLY, Noise
+from gemmgate.suite.looks import Noise
 from gemmgate.suite.records import Row, Run, Stack
+from gemmgate.suite.stages import FRESH, RELEASE, SCREEN, confirmations, logs, screened
 from gemmgate.suite.statistics import Interval
 
-SCREEN = 0
-FRESH = 100
-"""Number of the first block that only confirms; blocks below it screen."""
-RELEASE = 1000
-"""Number of the first block against the last release."""
 IDENTICAL = "identical"
 """Reason of the candidate's row in the survey where nothing tells the two sides apart."""
 PICK_MOVED = "pick_moved"
 """Its reason where a search chose otherwise, and the baseline's choice is what both sides were timed with."""
-Screened = Literal["open", "gone", "slower", "faster"]
 
 
 @dataclass(frozen=True)
@@ -67,51 +60,6 @@ def phase_of_survey(side: str) -> str:
     return f"survey {side}"
 
 
-def logs(found: Sequence[BlockValue], begin: int, end: int) -> looks.Blocks:
-    """Log-ratios of the unspoiled blocks numbered from `begin` to `end`, counted from `begin`."""
-    return {
-        value.block - begin: (value.log_ratio, value.cycles_log_ratio)
-        for value in found
-        if begin <= value.block < end and not value.spoiled and value.level == 0.0
-    }
-
-
-def screened(found: Sequence[BlockValue], known: Noise | None) -> Screened:
-    """What the blocks of the screen say: to let the item go, to confirm it, or that they are not complete."""
-    blocks = logs(found, SCREEN, FRESH)
-    early = [x for number, (x, _) in blocks.items() if number < SCREEN_EARLY]
-    every = [x for x, _ in blocks.values()]
-    if len(early) < SCREEN_EARLY / 2:
-        return "open"
-    if len(every) == len(early):
-        return "gone" if looks.let_go(early, looks.with_own(known, early).rule) else "open"
-    rule = looks.with_own(known, every).rule
-    if len(every) < rule.screen_blocks / 2:
-        return "open"
-    median = float(np.median(every))
-    return "slower" if median > rule.screen_at else "faster" if median < -rule.screen_at else "gone"
-
-
-def confirmations(by_path: Mapping[str, Sequence[BlockValue]], known: Mapping[str, Noise]) -> dict[str, looks.Decision]:
-    """What the fresh blocks decide of the flagged items. Slower and faster each have a budget of their own."""
-    decided: dict[str, looks.Decision] = {}
-    flags = {path: screened(found, known.get(path)) for path, found in by_path.items()}
-    for flag, sign in (("slower", 1), ("faster", -1)):
-        paths = [path for path, screen in flags.items() if screen == flag]
-        fresh, noise = {}, {}
-        for path in paths:
-            blocks = logs(by_path[path], FRESH, RELEASE)
-            fresh[path] = {i: (sign * x, None if c is None else sign * c) for i, (x, c) in blocks.items()}
-            noise[path] = looks.with_own(known.get(path), [x for x, _ in logs(by_path[path], SCREEN, FRESH).values()])
-        tried = 1 + max(
-            (value.block - FRESH for path in paths for value in by_path[path] if FRESH <= value.block < RELEASE),
-            default=-1,
-        )
-        until = max((look for look in LOOKS if look <= tried), default=0)
-        decided |= looks.decide(fresh, noise, until)
-    return decided
-
-
 def known_noise(run: Run) -> dict[str, Noise]:
     """What the gate knew of its items' noise when it began."""
     return {path: Noise(*told) for path, told in run.selection["noise"].items()}
@@ -124,7 +72,7 @@ def judged(run: Run) -> tuple[Judged, ...]:
     for value in values(run.rows):
         by_path[value.path].append(value)
     survey = {(row.path, row.phase): row for row in run.rows if row.kind == "count"}
-    faults = {row.path: row for row in run.rows if read_phase(row.phase) is not None and row.status != "ok"}
+    faults = {row.path: row for row in run.rows if row.status != "ok" and 0 <= _block(row) < RELEASE}
     decided = confirmations(by_path, known)
     made = []
     for item in run.selection["items"]:
@@ -298,6 +246,12 @@ def is_unchanged(run: Run) -> bool:
     """Whether both sides were the same sources in the same stack: what such a gate finds is a false alarm."""
     base, head = run.selection["base"], run.selection["head"]
     return bool(base["tree"] == head["tree"] and Stack(**run.selection["baseline_stack"]) == run.stack)
+
+
+def _block(row: Row) -> int:
+    """The number of a row's block, -1 where it is of none."""
+    read = read_phase(row.phase)
+    return read[0] if read else -1
 
 
 def _stub(run: Run, item: Sequence[str]) -> Row:

@@ -12,11 +12,12 @@ import numpy as np
 from gemmgate.suite.block_rule import Standing
 from gemmgate.suite.block_values import values
 from gemmgate.suite.compare import Verdict
-from gemmgate.suite.judged import RELEASE, is_unchanged, judged
+from gemmgate.suite.judged import is_unchanged, judged
 from gemmgate.suite.looks import Noise, noise_of
 from gemmgate.suite.records import Run
 from gemmgate.suite.rehearsal import Rehearsed, from_recorded
 from gemmgate.suite.resampling import GATE_CASES
+from gemmgate.suite.stages import RELEASE
 from gemmgate.suite.statistics import Interval, share_interval
 
 FEWEST = 9
@@ -73,8 +74,11 @@ class Watched:
 
 
 def watched(gates: Sequence[Run], calibrations: Sequence[Run] = ()) -> Watched:
-    """What the gates of unchanged code among `gates`, oldest first, amount to; calibrations add their blocks."""
-    unchanged = [run for run in gates if is_unchanged(run) and run.selection["gates_time"]]
+    """What the gates of unchanged code among `gates` amount to; calibrations add their blocks. All of one machine.
+
+    A gate of which the identical was not timed says nothing about false alarms.
+    """
+    unchanged = [run for run in gates if is_unchanged(run) and run.selection["everything"]]
     alarmed: list[tuple[str, str]] = []
     unjudged = 0
     ringing = 0

@@ -85,6 +85,7 @@ class Played:
         rows: Sequence[Row] = (),
         everything: bool = False,
         against: Sequence[str] = (),
+        release: GateWorld | None = None,
         **selection: Any,
     ) -> None:
         self.rows = list(rows)
@@ -100,7 +101,7 @@ class Played:
         )
         duet.run()
         if against:
-            duet.against(against, world.start, {})
+            duet.against(against, (release or world).start, {})
         assert world.alive == 0
         self.run = gate_run(world, plan, self.rows, **selection)
 

@@ -48,7 +48,7 @@ def test_from_two_commits_to_a_verdict(
     store: Store, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kernel in another repository is edited so that it drops a column: BROKEN, exit code 1, in every format."""
-    monkeypatch.setattr(duet, "SHOWN_BLOCKS", 1)
+    monkeypatch.setattr(duet, "SHOWN_BLOCKS", 2)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("GEMMGATE_LOCKS", str(tmp_path))
     monkeypatch.setenv("GEMMGATE_CACHE", str(tmp_path / "cache"))
@@ -114,8 +114,13 @@ def test_a_stored_gate_is_not_resumed_with_other_options(store: Store, invoke: I
 
 @pytest.mark.usefixtures("few")
 def test_gates_of_unchanged_code_say_how_often_the_gate_rings() -> None:
-    """Of three such gates one rang: 1 of 3, with the exact interval's end at 91 %; changed ones do not count."""
-    gates = [unchanged(1), unchanged(2, change=0.05), unchanged(3), Played(GateWorld({"a": 0.05})).run]
+    """Of three such gates one rang: 1 of 3, with an end of the exact interval at 91 %; others do not count.
+
+    Neither do gates of a change, nor those that left out what is identical.
+    """
+    partly = unchanged(4)
+    partly = replace(partly, selection={**partly.selection, "everything": False})
+    gates = [unchanged(1), unchanged(2, change=0.05), unchanged(3), partly, Played(GateWorld({"a": 0.05})).run]
     found = watched(gates)
     assert (found.gates, found.alarms) == (3, 1)
     assert found.alarmed[0][1] == "f/mm/a"
@@ -123,8 +128,10 @@ def test_gates_of_unchanged_code_say_how_often_the_gate_rings() -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_cases_move_with_their_noise() -> None:
-    """Cases that were quiet over one gate and scatter by 20 % in the next are reported, and said to have moved."""
+def test_cases_move_with_their_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the newest six blocks, cases that were quiet and now scatter by 20 % are reported, and said to have moved."""
+    monkeypatch.setattr(watch, "NEWEST_BLOCKS", 6)
+    monkeypatch.setattr(watch, "FEWEST", 6)
     calm, loud = [unchanged(1, block_sd=0.002), unchanged(2, block_sd=0.002)], unchanged(3, block_sd=0.2)
     assert watched(calm).moves == ()
     found = watched([*calm, loud])

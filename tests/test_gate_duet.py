@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import date
 from xml.etree import ElementTree
 
@@ -12,9 +13,10 @@ from gemmgate.suite import report
 from gemmgate.suite.acceptances import read_acceptances
 from gemmgate.suite.block_values import BASELINE, CANDIDATE
 from gemmgate.suite.compare import Verdict
-from gemmgate.suite.judged import FRESH, Judged
+from gemmgate.suite.judged import Judged
 from gemmgate.suite.judgement import Judgement, judgement
 from gemmgate.suite.looks import Noise
+from gemmgate.suite.stages import FRESH
 from tests.gate_world import ITEMS, OTHER_STACK, GateWorld, Played, cases
 from tests.test_blocks import BROKEN
 from tests.test_report import golden
@@ -152,7 +154,7 @@ def test_a_budget_that_ends_too_early_leaves_it_unjudged() -> None:
     """A gate whose fresh blocks are not all there says so instead of deciding on fewer."""
     played = Played(GateWorld({"a": 0.05}), cases("a"))
     cut = played.run.rows[: len(played.run.rows) - 2 * 4]
-    found = judgement(type(played.run)(**{**vars(played.run), "rows": cut}))
+    found = judgement(replace(played.run, rows=cut))
     assert verdicts(found)["a"] == ("UNCLEAR", "no_time")
     assert found.result.exit_code == 3
 
@@ -257,6 +259,16 @@ def test_on_a_cpu_times_are_shown_and_not_judged() -> None:
     assert judgement(Played(world, cases("a")).run).result.exit_code == 1
 
 
+def test_on_a_cpu_more_kernels_than_before_fail() -> None:
+    """A candidate that launches two kernels where the baseline launched one fails where no time can say so."""
+    world = GateWorld(gpu=False, facts={})
+    played = Played(world, cases("a"))
+    rows = [replace(row, kernels=2) if row.phase == "survey candidate" else row for row in played.run.rows]
+    found = judgement(replace(played.run, rows=tuple(rows)))
+    assert verdicts(found)["a"] == ("SLOWER", "more_kernels")
+    assert found.result.exit_code == 1
+
+
 def test_interpreters_that_differ_are_named_as_the_cause() -> None:
     """Between two stacks times are compared, and the cause says which versions differ."""
     found = judgement(Played(GateWorld({"a": 0.05}), cases("a"), baseline_stack=OTHER_STACK).run)
@@ -283,6 +295,15 @@ def test_small_steps_do_not_add_up_unseen() -> None:
     assert "and 3.0% in all are allowed" in of(found, "a").comparison.sentence
     wide = read_acceptances("creep = 0.08\n" + ACCEPTED, "accepted.toml")
     assert judgement(played.run, wide).result.exit_code == 0
+
+
+def test_a_release_that_fails_changes_no_verdict() -> None:
+    """Where the last release cannot run an accepted item, what was found against the base stands."""
+    release = GateWorld()
+    release.faults[BASELINE, "prepare", "a"] = [UNSUPPORTED]
+    again = Played(GateWorld({"a": 0.05}), against=["f/mm/a"], release=release)
+    assert any(row.phase.startswith("block 1000 ") and row.status == "unsupported" for row in again.rows)
+    assert verdicts(judgement(again.run))["a"] == ("SLOWER", "slower")
 
 
 def test_a_repro_command_names_sides_and_item() -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 
-from gemmgate.suite import block_rule, duet, judged, looks, rehearsal, watch
+from gemmgate.suite import block_rule, duet, looks, rehearsal, stages, watch
 from gemmgate.suite.looks import LOOKS, OWN, Noise, alpha_of, decide, let_go, noise_of, ratio_of, upper, with_own
 from gemmgate.suite.rehearsal import Rehearsed, rehearse
 from gemmgate.suite.statistics import Floats
@@ -21,6 +22,8 @@ WORDS = " ".join(PAGE.split())
 SDS = np.linspace(0.002, 0.02, 200)
 """Block standard deviations of 200 cases."""
 ALTERNATING = np.array([1.0, -1.0] * 20)
+NORMAL = np.random.default_rng(2).permutation(scipy.stats.norm.ppf((np.arange(40) + 0.5) / 40))
+"""Forty normal blocks without luck, in any order."""
 
 
 def series(values: Floats, cycles: Floats | None = None) -> dict[int, tuple[float, float | None]]:
@@ -100,13 +103,6 @@ def test_small_and_certain_is_the_same() -> None:
     assert decided(0.003 + 0.0002 * ALTERNATING) == "same"
 
 
-def test_large_and_uncertain_is_unclear_at_the_end() -> None:
-    """1 % on average among blocks that differ by 6 % each way is open until the last look, and then unclear."""
-    values = 0.01 + 0.06 * ALTERNATING
-    assert decided(values, until=LOOKS[-2]) == "open"
-    assert decided(values) == "unclear"
-
-
 def test_too_few_unspoiled_blocks_decide_nothing() -> None:
     """With five blocks of the first twelve left, not even 5 % is called."""
     blocks = dict(list(series(0.05 + 0.001 * ALTERNATING).items())[:5])
@@ -122,12 +118,13 @@ def test_time_without_cycles_is_the_clock() -> None:
 
 
 def test_many_flagged_at_once_must_be_clearer() -> None:
-    """What is certain enough alone at the last look is not among two hundred that were flagged with it."""
-    values = 0.0103 + 0.0145 * ALTERNATING
-    alone = decide({"a": series(values)}, {"a": Noise(0.0135)}, LOOKS[-1])
+    """A mean of 0.85 deviations is slower where it was flagged alone; among 200 such it is open, and then unclear."""
+    values, noise = 0.0085 + 0.01 * NORMAL, Noise(0.01)
     names = [str(i) for i in range(200)]
-    many = decide(dict.fromkeys(names, series(values)), dict.fromkeys(names, Noise(0.0135)), LOOKS[-1])
-    assert alone["a"] == "slower" and "slower" not in many.values()
+    assert decide({"a": series(values)}, {"a": noise}, LOOKS[-1]) == {"a": "slower"}
+    many = dict.fromkeys(names, series(values)), dict.fromkeys(names, noise)
+    assert {*decide(*many, LOOKS[-2]).values()} == {"open"}
+    assert {*decide(*many, LOOKS[-1]).values()} == {"unclear"}
 
 
 def test_a_decision_stays() -> None:
@@ -145,10 +142,10 @@ def test_early_leave_is_for_what_looks_unchanged() -> None:
 
 
 def test_noise_is_that_of_normal_blocks() -> None:
-    """The robust standard deviation of twelve normal blocks is right on average within 5 %."""
+    """The robust standard deviation of twelve normal blocks is right on average within 10 %."""
     source = np.random.default_rng(3)
     found = looks.robust_sd(source.normal(0.0, 0.01, size=(4000, 12)))
-    assert float(found.mean()) == pytest.approx(0.01, rel=0.05)
+    assert float(found.mean()) == pytest.approx(0.01, rel=0.1)
 
 
 def test_one_slow_launch_hardly_moves_the_noise() -> None:
@@ -242,7 +239,7 @@ def test_numbers_of_the_page_are_the_codes() -> None:
         f"{watch.REHEARSED} gates are played",
     ):
         assert sentence in WORDS, sentence
-    assert block_rule.GATED_BLOCKS[0] < judged.FRESH
+    assert block_rule.GATED_BLOCKS[0] < stages.FRESH
 
 
 @pytest.mark.parametrize("row", page_table("False alarms"), ids=lambda row: row[0])

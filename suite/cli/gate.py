@@ -18,7 +18,8 @@ from gemmgate.suite.acceptances import Acceptances, read_acceptances
 from gemmgate.suite.checkouts import ACCEPTED, Checkouts
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
-from gemmgate.suite.cli._gating import Asked, measure
+from gemmgate.suite.cli._gate_sides import Asked
+from gemmgate.suite.cli._gating import measure
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.judgement import Judgement, judgement
 from gemmgate.suite.records import Run
@@ -84,7 +85,7 @@ def command(
     store = options.store(results)
     gates = store.gates
     if watch:
-        found = watched(_finished(gates), _finished(store.calibrations))
+        found = watched(*_of_one_machine(_finished(gates), _finished(store.calibrations)))
         if format is Format.JSON:
             _terminal.put(json.dumps(found.to_json(), indent=1))
         else:
@@ -129,6 +130,15 @@ def command(
 
 def _finished(store: Store) -> list[Run]:
     return [store.load(str(info.path)) for info in store.runs() if info.state == "finished"]
+
+
+def _of_one_machine(gates: list[Run], calibrations: list[Run]) -> tuple[list[Run], list[Run]]:
+    """Those of the machine that gated last, or that was calibrated last."""
+    newest = (gates or calibrations)[-1:]
+    if newest:
+        _terminal.say(f"machine {newest[0].machine.key}.")
+    keys = {run.machine.key for run in newest}
+    return [r for r in gates if r.machine.key in keys], [r for r in calibrations if r.machine.key in keys]
 
 
 def _accepted(run: Run) -> Acceptances:
