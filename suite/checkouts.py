@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gemmgate import __version__
 from gemmgate.suite import catalog
-from gemmgate.suite.commits import Commit, commit_of, describe_commit, git
+from gemmgate.suite.commits import Commit, commit_of, git
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.workers import own_overlay
 
@@ -62,6 +63,8 @@ class Checkouts:
                 "a commit belongs to one. Gate one at a time."
             )
         self.root = roots.pop()
+        if self.root is None and len(self._suites) > 1:
+            raise UsageError("Outside a git repository, one folder of --suite can be gated at a time.")
         self._harness = self._copy(self._own / "gemmgate" / "suite", folder / "suite")
 
     def side(self, name: str, revision: str = "") -> SideTree:
@@ -114,10 +117,12 @@ class Checkouts:
                     f"'{revision}' names a commit, but {self._place} lies in no git repository: there, only two "
                     "interpreters can be compared, with --base-python and --head-python."
                 )
-            return describe_commit(self._own)
+            return Commit(f"v{__version__}", dirty=False)
         if not revision:
             paths = [str(path) for path in self._suites] or [str((self._own / "gemmgate" / "kernels").resolve())]
-            head = commit_of(self.root, "HEAD") or describe_commit(self._own).name
+            head = commit_of(self.root, "HEAD")
+            if not head:
+                raise UsageError(f"The repository {self.root} has no commit yet: there is nothing to compare with.")
             return Commit(head, dirty=bool(git(self.root, "status", "--porcelain", "--", *paths)))
         found = commit_of(self.root, revision)
         if found:

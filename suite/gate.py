@@ -39,6 +39,8 @@ class Policy:
 
     def is_unjudged(self, comparison: Comparison) -> bool:
         """Whether a verdict that was due is lacking."""
+        if comparison.row.path in self.accepted:
+            return False
         return is_unjudged(comparison) and (self.times or comparison.verdict is not Verdict.UNCLEAR)
 
 

@@ -114,6 +114,7 @@ def test_without_git_a_commit_cannot_be_named(tmp_path: Path, repository: Path) 
     sides = Checkouts(work, [outside])
     with pytest.raises(UsageError, match="--base-python"):
         sides.side("base", "HEAD")
+    assert (sides.side("head").suites[0] / "row_sums" / "sums.py").is_file()
 
 
 def test_folders_of_two_repositories_are_refused(tmp_path: Path, repository: Path) -> None:
