@@ -114,13 +114,18 @@ class Visitor:
     """Makes items ready on the workers of a pair and visits them. `fault(path, sentence)` is told what went wrong."""
 
     def __init__(
-        self, plan: BlockPlan, commits: Mapping[str, str], fault: Callable[[str, str], None], spent: Spent
+        self,
+        plan: BlockPlan,
+        commits: Mapping[str, str],
+        fault: Callable[[str, str], None],
+        spent: Spent,
+        known: dict[str, Known] | None = None,
     ) -> None:
         self._plan = plan
         self._commits = commits
         self._fault = fault
         self._spent = spent
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, Known] = {} if known is None else known
         self.not_edited: dict[str, str] = {}
         """Why an item is not measured on the edited side, by path."""
 

@@ -19,7 +19,7 @@ from typing import Protocol
 import psutil
 
 from gemmgate.suite.block_values import BASELINE, BlockValue, is_mirrored, read_phase, values
-from gemmgate.suite.block_visits import BlockPlan, Spent, Visitor
+from gemmgate.suite.block_visits import BlockPlan, Known, Spent, Visitor
 from gemmgate.suite.catalog import Item
 from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.loop import CHECK_DEADLINE_S
@@ -62,7 +62,8 @@ class Blocks:
     `rows` are those of earlier executions: what they hold is not measured again. Afterwards `given_up`
     says by path why an item was left out, `not_edited` why one was not measured on the edited side,
     `unmeasured` which blocks `seconds` had no time for, `spent` where the time of the first block went and
-    that of an average later one, and `steps_s` what the baseline's workers were at.
+    that of an average later one, and `steps_s` what the baseline's workers were at. `known` carries what an
+    earlier loop over the same sides found out, and is added to.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Blocks:
         rows: Collection[Row] = (),
         commits: Mapping[str, str] | None = None,
         begun: float | None = None,
+        known: dict[str, Known] | None = None,
     ) -> None:
         self._plan = plan
         self._start = start
@@ -83,7 +85,7 @@ class Blocks:
         self._begun = time.monotonic() if begun is None else begun
         self._done = {(value.path, value.block) for value in values(rows) if not value.spoiled}
         self._spent = Spent()
-        self._visitor = Visitor(plan, commits or {}, progress.fault, self._spent)
+        self._visitor = Visitor(plan, commits or {}, progress.fault, self._spent, known)
         self._waiting: deque[Pair] = deque()
         self._ending: list[Pair] = []
         self._board = ""

@@ -30,7 +30,7 @@ def describe_commit(root: Path, asked: str = "") -> Commit:
     """
     if not (root / "pyproject.toml").exists():
         return Commit(_as_name(asked) if asked else f"v{__version__}", dirty=False)
-    head = _commit(root, "HEAD")
+    head = commit_of(root, "HEAD")
     if not head:
         if asked:
             return Commit(_as_name(asked), dirty=False)
@@ -38,14 +38,14 @@ def describe_commit(root: Path, asked: str = "") -> Commit:
             f"git cannot say at which commit {root} is ({_why_no_commit(root)}), so this run has none to be filed "
             "under. Pass it: --commit <hash or name>."
         )
-    if asked and _commit(root, asked) != head:
-        known = ", ".join(_git(root, "log", "-5", "--format=%h (%s)").splitlines())
-        trouble = "has another commit checked out" if _commit(root, asked) else "does not know it"
+    if asked and commit_of(root, asked) != head:
+        known = ", ".join(git(root, "log", "-5", "--format=%h (%s)").splitlines())
+        trouble = "has another commit checked out" if commit_of(root, asked) else "does not know it"
         raise UsageError(
             f"--commit '{asked}': git in {root} {trouble}, and what is measured is what is checked out, {head[:10]}. "
             f"Check it out, or leave --commit away. The newest commits: {known}."
         )
-    return Commit(head, dirty=bool(_git(root, "status", "--porcelain", "--", *_MEASURED)))
+    return Commit(head, dirty=bool(git(root, "status", "--porcelain", "--", *_MEASURED)))
 
 
 def _as_name(asked: str) -> str:
@@ -54,9 +54,9 @@ def _as_name(asked: str) -> str:
     return asked
 
 
-def _commit(root: Path, revision: str) -> str:
+def commit_of(root: Path, revision: str) -> str:
     """The full hash, or an empty text where git cannot say."""
-    return _git(root, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+    return git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
 
 
 def commit_times(root: Path) -> dict[str, int]:
@@ -64,7 +64,7 @@ def commit_times(root: Path) -> dict[str, int]:
 
     Raises `UsageError` where there is no repository.
     """
-    lines = _git(root, "rev-list", "--all", "--timestamp").splitlines() if shutil.which("git") else []
+    lines = git(root, "rev-list", "--all", "--timestamp").splitlines() if shutil.which("git") else []
     if not lines:
         raise UsageError(f"No git repository with commits at {root}: a history is one of commits.")
     return {name: int(seconds) for seconds, name in (line.split() for line in lines)}
@@ -82,7 +82,7 @@ def _why_no_commit(root: Path) -> str:
     return done.stderr.partition("\n")[0].removeprefix("fatal: ") or "git failed"
 
 
-def _git(root: Path, *arguments: str) -> str:
+def git(root: Path, *arguments: str) -> str:
     """What git prints, stripped; empty where it fails or is not there."""
     git = shutil.which("git")
     if git is None:

@@ -220,14 +220,14 @@ def _compared(
 ) -> Comparison:
     """`judged` pairs that are both ok share the chance of a false alarm."""
     if old_row is None or new_row is None or new_row.status == "broken":
-        return Comparison(old_row, new_row, *_without_time(old_row, new_row))
+        return Comparison(old_row, new_row, *without_time(old_row, new_row))
     old, new = Side(old_row, runs[0]), Side(new_row, runs[1])
     both_ok = old_row.status == new_row.status == "ok"
     differs = difference(old, new, across_stacks=thresholds.across_stacks)
     if differs is not None and (both_ok or differs[0] in ("machine", "method")):
         return Comparison(old_row, new_row, Verdict.INCOMPARABLE, *differs)
     if not both_ok:
-        return Comparison(old_row, new_row, *_without_time(old_row, new_row))
+        return Comparison(old_row, new_row, *without_time(old_row, new_row))
     if not (old_row.samples_s and new_row.samples_s):
         return Comparison(old_row, new_row, *_values(old_row, new_row))
     elsewhere = old.board != new.board
@@ -250,7 +250,8 @@ def _values(old: Row, new: Row) -> tuple[Verdict, str, str]:
     return Verdict.UNCLEAR, "no_samples", f"{before} -> {after} {old.unit}, and no samples say whether that is noise."
 
 
-def _without_time(old: Row | None, new: Row | None) -> tuple[Verdict, str, str]:
+def without_time(old: Row | None, new: Row | None) -> tuple[Verdict, str, str]:
+    """Verdict, reason and sentence where not both sides have a time."""
     before, after = (_status(row) for row in (old, new))
     said = f"The baseline {before}, the candidate {after}."
     if new is not None and new.status == "broken":

@@ -11,15 +11,37 @@ from gemmgate.suite.compare import Comparison, Verdict
 from gemmgate.suite.errors import PASS, REGRESSION, UNJUDGED, USAGE
 from gemmgate.suite.records import Row
 
+MORE_KERNELS = "more_kernels"
+"""Reason of a verdict that rests on counts and not on time."""
+
 
 @dataclass(frozen=True)
 class Policy:
-    """What counts. `report_only` holds globs over `family/implementation/case`: such rows are shown and never fail."""
+    """What counts. `report_only` holds globs over `family/implementation/case`: such rows are shown and never fail.
+
+    `accepted` are paths whose slow-down or absence somebody has accepted. Without `times`, as on a CPU, no verdict
+    about time counts: wrong results, what is missing, and more kernels than before do.
+    """
 
     report_only: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
+    times: bool = True
 
     def gates(self, row: Row) -> bool:
         return not any(fnmatchcase(row.path, glob) for glob in self.report_only)
+
+    def fails(self, comparison: Comparison) -> bool:
+        """Whether this verdict stops a change."""
+        if not fails(comparison) or (comparison.row.path in self.accepted and comparison.verdict is not Verdict.BROKEN):
+            return False
+        about_time = comparison.verdict in (Verdict.SLOWER, Verdict.PICK_CHANGED)
+        return self.times or not about_time or comparison.reason == MORE_KERNELS
+
+    def is_unjudged(self, comparison: Comparison) -> bool:
+        """Whether a verdict that was due is lacking."""
+        if comparison.row.path in self.accepted:
+            return False
+        return is_unjudged(comparison) and (self.times or comparison.verdict is not Verdict.UNCLEAR)
 
 
 @dataclass(frozen=True)
@@ -41,10 +63,13 @@ def judge(comparisons: Sequence[Comparison], policy: Policy = Policy()) -> GateR
         sentence = f"Nothing to judge: the {' and the '.join(empty)} has no rows. Measure it, or name another run."
         return GateResult(USAGE, (), (), (), sentence)
     gated = [c for c in comparisons if policy.gates(c.row)]
-    failed = tuple(c for c in gated if fails(c))
-    unjudged = tuple(c for c in gated if not fails(c) and _is_unjudged(c))
+    failed = tuple(c for c in gated if policy.fails(c))
+    unjudged = tuple(c for c in gated if not policy.fails(c) and policy.is_unjudged(c))
     code = REGRESSION if failed else UNJUDGED if unjudged else PASS
-    return GateResult(code, failed, unjudged, _notes(comparisons, policy), _sentence(gated, failed, unjudged))
+    sentence = _sentence(gated, failed, unjudged)
+    if not policy.times and code == PASS:
+        sentence += " On a CPU times are shown and not judged: results, presence and counts are."
+    return GateResult(code, failed, unjudged, _notes(comparisons, policy), sentence)
 
 
 def fails(comparison: Comparison) -> bool:
@@ -56,7 +81,7 @@ def fails(comparison: Comparison) -> bool:
     return comparison.verdict in (Verdict.SLOWER, Verdict.BROKEN)
 
 
-def _is_unjudged(comparison: Comparison) -> bool:
+def is_unjudged(comparison: Comparison) -> bool:
     """Rows that the baseline never measured promise nothing, and are no reason to stop."""
     if comparison.verdict is Verdict.INCOMPARABLE:
         return comparison.reason not in ("new", "not_measured")
@@ -75,6 +100,7 @@ def _notes(comparisons: Sequence[Comparison], policy: Policy) -> tuple[str, ...]
         (sum(c.reason == "new" for c in comparisons), "new, without a baseline"),
         (sum(c.reason == "not_measured" for c in comparisons), "not measured in the baseline either"),
         (len(reported), f"report-only, of which {would_fail} would fail"),
+        (sum(fails(c) and c.row.path in policy.accepted for c in comparisons), "accepted though slower or missing"),
     ):
         if count:
             notes.append(f"{_rows(count)} {said}.")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gemmgate.suite.compare import Comparison, Verdict
-from gemmgate.suite.gate import Policy, judge
+from gemmgate.suite.gate import MORE_KERNELS, Policy, judge
 from gemmgate.suite.statistics import Interval
 from tests.runs import row
 
@@ -60,6 +60,25 @@ def test_report_only_rows_never_count() -> None:
     assert (result.exit_code, result.failed, result.unjudged) == (0, (), ())
     assert result.notes == ("2 rows report-only, of which 1 would fail.",)
     assert judge([bad[0]], Policy(report_only=("*",))).sentence.startswith("Passed: every row is report-only")
+
+
+def test_without_times_only_what_is_no_time_counts() -> None:
+    """Where times do not count, slower and unclear rows pass; broken, missing and more kernels launched do not."""
+    policy = Policy(times=False)
+    passing = judge([SAME, comparison(Verdict.SLOWER, "slower", 0.5), comparison(Verdict.UNCLEAR, "cpu")], policy)
+    assert passing.exit_code == 0 and "times are shown and not judged" in passing.sentence
+    for verdict, reason in ((Verdict.BROKEN, ""), (Verdict.INCOMPARABLE, "missing"), (Verdict.SLOWER, MORE_KERNELS)):
+        assert judge([SAME, comparison(verdict, reason)], policy).exit_code == 1
+
+
+def test_what_is_accepted_passes_unless_it_is_wrong() -> None:
+    """An accepted row that is slower or missing is a note; one that is broken fails all the same."""
+    for found, code in (
+        (comparison(Verdict.SLOWER, "slower", 0.02), 0),
+        (comparison(Verdict.INCOMPARABLE, "missing"), 0),
+        (comparison(Verdict.BROKEN), 1),
+    ):
+        assert judge([SAME, found], Policy(accepted=(found.row.path,))).exit_code == code
 
 
 def test_faster_and_new_rows_are_notes() -> None:

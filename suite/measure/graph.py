@@ -8,6 +8,7 @@ before its predecessor has ended.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import math
 import time
 from collections.abc import Sequence
@@ -174,16 +175,40 @@ def _edges(raw: int) -> list[Edge]:
 
 def _nodes(raw: int) -> tuple[str, ...]:
     driver = _driver()
-    if driver is None:
-        return ()
+    handles = _handles(driver, raw) if driver else None
+    return tuple(_node_name(driver, ctypes.c_void_p(handle)) for handle in handles or ()) if driver else ()
+
+
+def _handles(driver: ctypes.CDLL, raw: int) -> Any:
+    """A graph's nodes, None where the driver does not say."""
     graph = ctypes.c_void_p(raw)
     count = ctypes.c_size_t()
     if driver.cuGraphGetNodes(graph, None, ctypes.byref(count)):
-        return ()
+        return None
     handles = (ctypes.c_void_p * count.value)()
-    if driver.cuGraphGetNodes(graph, handles, ctypes.byref(count)):
-        return ()
-    return tuple(_node_name(driver, ctypes.c_void_p(handle)) for handle in handles)
+    return None if driver.cuGraphGetNodes(graph, handles, ctypes.byref(count)) else handles
+
+
+def launches_hash(raw: int) -> str:
+    """sha256 over kind, name, grid, block and shared memory of a graph's nodes in order; empty where not all are known.
+
+    Graphs over the same inputs with the same hash launch the same things, as far as their names tell them apart.
+    """
+    driver = _driver()
+    handles = _handles(driver, raw) if driver else None
+    if driver is None or not handles:
+        return ""
+    digest = hashlib.sha256()
+    for handle in handles:
+        node, params = ctypes.c_void_p(handle), _KernelParams()
+        name = _node_name(driver, node)
+        if name in ("kernel", "(unknown)"):
+            return ""
+        if not name.startswith("(") and driver.cuGraphKernelNodeGetParams_v2(node, ctypes.byref(params)):
+            return ""
+        shape = (name, *params.grid, *params.block, params.shared_bytes)
+        digest.update(repr(shape).encode())
+    return digest.hexdigest()
 
 
 class _KernelParams(ctypes.Structure):

@@ -15,7 +15,7 @@ import torch
 from gemmgate.suite.cases import Call
 from gemmgate.suite.measure.bench import Bench
 from gemmgate.suite.measure.clock import EventClock
-from gemmgate.suite.measure.graph import capture
+from gemmgate.suite.measure.graph import capture, launches_hash
 from gemmgate.suite.measure.inject import LAUNCH_S, Extra, calibrate, difference_s, first_guess, places
 from gemmgate.suite.measure.machine import precision_flags
 from gemmgate.suite.measure.sampler import ImpossibleTime, Launch, time_launches
@@ -64,7 +64,7 @@ class Visits:
 
     def facts(self) -> dict[str, Any]:
         """What a parent keeps, and needs to mount the same on the other side."""
-        launch = self._launches[0.0]
+        launch, captured = self._launches[0.0], self._timed.captured
         return {
             "passes": self._passes,
             "calls": launch.calls,
@@ -72,6 +72,7 @@ class Visits:
             "timer": self._timed.timer,
             "kernels": len(self._timed.nodes) if self._timed.nodes else None,
             "kernel_names": self._timed.nodes,
+            "launches": launches_hash(captured.graph.raw_cuda_graph()) if captured else "",
         }
 
     def settle(self, least_s: float) -> Settled:

@@ -10,20 +10,26 @@ from gemmgate.suite.calibration import Calibration
 from gemmgate.suite.compare import Comparison
 from gemmgate.suite.errors import unknown
 from gemmgate.suite.gate import GateResult
+from gemmgate.suite.judgement import Judgement
 from gemmgate.suite.records import Run
 from gemmgate.suite.report import calibration as _calibration
 from gemmgate.suite.report import comparisons as _comparisons
+from gemmgate.suite.report import gate as _gate
 from gemmgate.suite.report import markdown, measured, text
 from gemmgate.suite.report import timers as _timers
 from gemmgate.suite.report import tuning as _tuning
+from gemmgate.suite.report.annotations import gate_annotations
 from gemmgate.suite.report.audit import audit_page
 from gemmgate.suite.report.claims import claims_table
 from gemmgate.suite.report.comparisons import comparisons_json
+from gemmgate.suite.report.gate import gate_json, gate_markdown
+from gemmgate.suite.report.junit import gate_junit
 from gemmgate.suite.report.layout import Block
 from gemmgate.suite.report.rows import rows_csv, rows_json
 from gemmgate.suite.report.static import static_comparison_blocks
 from gemmgate.suite.report.summary import markdown_summary
 from gemmgate.suite.report.timers_picture import timers_picture
+from gemmgate.suite.watch import Watched
 
 Format = Literal["table", "markdown", "csv", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -34,6 +40,10 @@ __all__ = [
     "audit_page",
     "claims_table",
     "comparisons_json",
+    "gate_annotations",
+    "gate_json",
+    "gate_junit",
+    "gate_markdown",
     "markdown_comparisons",
     "markdown_static",
     "markdown_summary",
@@ -43,7 +53,9 @@ __all__ = [
     "show_calibration",
     "show_timers",
     "show_tuning",
+    "show_watched",
     "table_comparisons",
+    "table_gate",
     "table_static",
     "timers_picture",
 ]
@@ -117,3 +129,13 @@ def table_static(
 def markdown_static(comparisons: Sequence[Comparison], gate_result: GateResult) -> str:
     """The same as Markdown, for a comment on a pull request."""
     return markdown.render(static_comparison_blocks(comparisons, gate_result))
+
+
+def table_gate(found: Judgement, *, width: int | None = None, color: bool = False) -> str:
+    """A gate as a table, with a sentence for each item that is not the same, and what it comes to."""
+    return text.render(_gate.blocks(found), width=width, color=color)
+
+
+def show_watched(found: Watched, *, width: int | None = None, color: bool = False) -> str:
+    """What gates of unchanged code show, as a table."""
+    return text.render(_gate.watch_blocks(found), width=width, color=color)

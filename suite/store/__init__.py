@@ -5,6 +5,7 @@
     results/calibrations/<machine key>/           the same for calibrations, which are runs of blocks
     results/timers/<machine key>/                 the same for comparisons of timers
     results/tunings/<machine key>/                the same for tunings, which are runs of candidates
+    results/gates/<machine key>/                  and for gates
     results/baselines/<machine key>.json          {"runs": [ids]}: what candidates are compared with
 
 A row is on disk before `Journal.append` returns. `Journal.finish` writes the Parquet file beside the

@@ -18,12 +18,13 @@ from gemmgate.suite.store.files import explained, legible, make_folders, open_fi
 from gemmgate.suite.store.journal import Journal
 
 State = Literal["finished", "interrupted", "running", "unreadable"]
-Kind = Literal["runs", "calibrations", "timers", "tunings"]
+Kind = Literal["runs", "calibrations", "timers", "tunings", "gates"]
 _NAMES: Mapping[Kind, tuple[str, str]] = {
     "runs": ("run", "run"),
     "calibrations": ("calibration", "calibrate"),
     "timers": ("comparison of timers", "timers"),
     "tunings": ("tuning", "tune"),
+    "gates": ("gate", "gate"),
 }
 """What one of them is called, and the command that makes it."""
 
@@ -78,6 +79,11 @@ class Store:
     def tunings(self) -> Store:
         """The tunings in the same folder."""
         return Store(self.root, "tunings")
+
+    @property
+    def gates(self) -> Store:
+        """The gates in the same folder: runs of blocks of two sides."""
+        return Store(self.root, "gates")
 
     def begin(self, run: Run) -> Journal:
         """Opens the journal of a new run, whose id becomes `journal.run.id`; rows that `run` has are carried over.

@@ -18,6 +18,7 @@ from gemmgate.suite.records import Limits, Row, Run
 from gemmgate.suite.store import encoding
 from gemmgate.suite.store.files import explained, legible, open_file, sync_folder, try_lock, write_at, write_whole
 
+_COMMANDS = {"calibrations": "calibrate", "tunings": "tune", "gates": "gate"}
 LOCK_PATIENCE_S = 1.0
 """How long a writer waits for a lock: a reader that asks whether a run goes on holds it for a moment."""
 
@@ -173,7 +174,7 @@ class Journal:
         kind = self.path.parent.parent.name
         if kind == "timers":  # short enough to be measured anew
             return f"; its {rows} rows are safe in {self.path}."
-        command = {"calibrations": "calibrate", "tunings": "tune"}.get(kind, "run")
+        command = _COMMANDS.get(kind, "run")
         return f", then go on with `gemmgate {command} --resume {run}`: its {rows} rows are safe in {self.path}."
 
 

@@ -1,0 +1,166 @@
+"""The sides of a gate as the options name them: trees, interpreters, what they offer, and the machine they share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gemmgate.suite import identity, offers
+from gemmgate.suite.block_values import BASELINE, CANDIDATE
+from gemmgate.suite.catalog import Selection
+from gemmgate.suite.checkouts import Checkouts, SideTree
+from gemmgate.suite.errors import CannotMeasureError, UsageError
+from gemmgate.suite.offers import Offer
+from gemmgate.suite.pairs import LaunchSide
+from gemmgate.suite.records import Machine, Stack, machine_key
+from gemmgate.suite.workers import Worker, private_caches
+
+KEPT_CACHES = 8
+"""Compiler caches of sides that stay: those used last."""
+_EXCLUSIVE = ("exclusive_process", "exclusive_thread", "prohibited")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options of a gate. `pythons` are the base's and the head's, empty for the one that runs this."""
+
+    base: str
+    head: str
+    selection: Selection
+    device: str
+    seconds: float | None
+    everything: bool
+    pythons: tuple[str, str]
+    wait: bool
+    cache: str
+    resume: str
+    suites: tuple[Path, ...]
+    command: str
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Both sides on disk, and how their workers start."""
+
+    trees: Mapping[str, SideTree]
+    launch: Mapping[str, LaunchSide]
+
+    def start(self, device: str, modules: Sequence[tuple[str, str]], side: str) -> Worker:
+        return self.launch[side].start(device, self.trees[side].suites, modules)
+
+
+def make_sides(asked: Asked, checkouts: Checkouts) -> Sides:
+    """The sides that were asked for. Raises `UsageError` where a commit or an interpreter does not exist."""
+    pythons = [python or sys.executable for python in asked.pythons]
+    for python in pythons:
+        if shutil.which(python) is None:
+            raise UsageError(f"There is no interpreter {python}.")
+    trees = {
+        BASELINE: checkouts.side(BASELINE, asked.base),
+        CANDIDATE: checkouts.side(CANDIDATE, asked.head),
+    }
+    launch = {
+        side: LaunchSide(tree.overlay, python, side_caches(tree, python), tree.commit)
+        for (side, tree), python in zip(trees.items(), pythons, strict=True)
+    }
+    return Sides(trees, launch)
+
+
+def side_caches(side: SideTree, python: str) -> dict[str, str]:
+    """Compiler caches of that side's sources and interpreter alone, kept for the next gate against them."""
+    made = {}
+    own = side.tree if python == sys.executable else f"{side.tree}-{machine_key(python)[-80:]}"
+    for name, folder in private_caches().items():
+        root = Path(folder).parent / "sides"
+        made[name] = str(root / own / Path(folder).name)
+        with suppress(OSError):  # another gate may tidy up too
+            (root / own).mkdir(parents=True, exist_ok=True)
+            os.utime(root / own)
+            for old in sorted(root.iterdir(), key=lambda path: -path.stat().st_mtime)[KEPT_CACHES:]:
+                shutil.rmtree(old, ignore_errors=True)
+    return made
+
+
+def find_items(asked: Asked, sides: Sides) -> tuple[list[Offer], list[Offer], list[Offer]]:
+    """Offers of both sides, of the base alone and of the head alone. The base says which cases are meant."""
+    selection = asked.selection
+    if not selection.cases and not selection.tags and not asked.suites:
+        selection = replace(selection, tags=("quick",))
+
+    def offered(side: str, what: Selection) -> list[Offer]:
+        tree, launch = sides.trees[side], sides.launch[side]
+        return offers.ask(launch.python, tree.overlay, tree.suites, what)
+
+    every = Selection(implementations=("*",))
+    old, known = offered(BASELINE, selection), {offer.path for offer in offered(BASELINE, every)}
+    wanted: list[Offer] = []
+    with suppress(UsageError):  # the base decides what is meant: the head may have nothing by that name
+        wanted = offered(CANDIDATE, selection)
+    new = {offer.path: offer for offer in [*offered(CANDIDATE, every), *wanted]}
+    both = [offer for offer in old if offer.path in new and _means(offer) == _means(new[offer.path])]
+    paths = {offer.path for offer in both}
+    missing = [offer for offer in old if offer.path not in paths]
+    fresh = [offer for offer in wanted if offer.path not in known and offer.path not in {o.path for o in old}]
+    return both, missing, fresh
+
+
+def _means(offer: Offer) -> dict[str, Any]:
+    """What a case's name stands for; tags and origins may change."""
+    return {name: value for name, value in offer.case.to_json().items() if name not in ("tags", "origin")}
+
+
+def probe(device: str, sides: Sides) -> tuple[Machine, dict[str, Stack]]:
+    """The machine, and the stack of each side's interpreter. Raises where no two processes may use the device."""
+    stacks: dict[str, Stack] = {}
+    machine = None
+    by_python: dict[str, Stack] = {}
+    for side, launch in sides.launch.items():
+        if launch.python not in by_python:
+            worker = sides.start(device, (), side)
+            try:
+                worker.greet()
+                worker.meet()
+                by_python[launch.python], machine = worker.stack, machine or worker.machine
+            finally:
+                worker.kill()
+        stacks[side] = by_python[launch.python]
+    assert machine is not None
+    if machine.compute_mode in _EXCLUSIVE:
+        raise CannotMeasureError(
+            f"The GPU is in mode '{machine.compute_mode}', in which the two sides cannot take turns on it: "
+            "`nvidia-smi -c DEFAULT` lets them."
+        )
+    return machine, stacks
+
+
+def files_of(found: Sequence[Offer], side: SideTree) -> dict[str, str]:
+    """Where in the repository an implementation's source lies, by family and name."""
+    return {
+        f"{offer.case.family}/{offer.implementation}": Path(offer.file).relative_to(side.sources).as_posix()
+        for offer in found
+        if Path(offer.file).is_relative_to(side.sources)
+    }
+
+
+def sources_of(sides: Sides, both: Sequence[Offer]) -> dict[str, dict[str, str]]:
+    """The hash of the sources behind each item, by side; empty for what an installed package brings."""
+    made: dict[str, dict[str, str]] = {}
+    base = sides.trees[BASELINE].overlay.resolve()
+    for side, tree in sides.trees.items():
+        root = tree.overlay.resolve()
+
+        @cache
+        def hashed(*names: str, root: Path = root) -> str:
+            if not all(Path(name).is_relative_to(base) for name in names):
+                return ""
+            return identity.source_hash([root / Path(name).relative_to(base) for name in names], root)
+
+        made[side] = {offer.path: hashed(offer.file, offer.inputs) for offer in both}
+    return made

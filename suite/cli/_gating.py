@@ -1,0 +1,222 @@
+"""From what was asked of a gate to the stored run: sides, items, noise, lock, measuring."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from gemmgate.suite import offers
+from gemmgate.suite.acceptances import may_be_accepted, read_acceptances
+from gemmgate.suite.block_values import BASELINE, CANDIDATE
+from gemmgate.suite.catalog import Selection
+from gemmgate.suite.checkouts import ACCEPTED, Checkouts, SideTree
+from gemmgate.suite.cli import _terminal
+from gemmgate.suite.cli._gate_sides import (
+    Asked,
+    Sides,
+    files_of,
+    find_items,
+    make_sides,
+    probe,
+    side_caches,
+    sources_of,
+)
+from gemmgate.suite.cli._measuring import CACHES
+from gemmgate.suite.cli._progress import BlockDisplay
+from gemmgate.suite.duet import Duet, DuetPlan
+from gemmgate.suite.errors import UsageError
+from gemmgate.suite.judged import is_unchanged, judged
+from gemmgate.suite.locks import board_lock
+from gemmgate.suite.looks import Noise
+from gemmgate.suite.offers import Offer
+from gemmgate.suite.outcomes import utc_now
+from gemmgate.suite.records import Machine, Run, Stack, run_id
+from gemmgate.suite.store import Journal, Store
+from gemmgate.suite.watch import noise_by_case
+
+
+def measure(asked: Asked, store: Store, checkouts: Checkouts, begun: float) -> Run:
+    """Measures what is needed for a judgement, stores it, and gives the stored run."""
+    earlier = store.gates.load(asked.resume) if asked.resume else None
+    asked = _resumed(asked, earlier) if earlier else asked
+    if asked.cache not in ("", *CACHES):
+        raise UsageError(f"--cache is one of {', '.join(CACHES)}.")
+    sides = make_sides(asked, checkouts)
+    base, head = (sides.trees[side] for side in (BASELINE, CANDIDATE))
+    for name, side in (("base", base), ("head", head)):
+        _terminal.say(f"{name} is {side.commit[:10]}{' with changes' if side.dirty else ''}.")
+    both, missing, fresh = find_items(asked, sides)
+    machine, stacks = probe(asked.device, sides)
+    if asked.head and base.tree == head.tree and stacks[BASELINE] == stacks[CANDIDATE] and not asked.everything:
+        _terminal.say("both sides are the same sources in the same stack: everything is timed, as a test of the gate.")
+        asked = replace(asked, everything=True)
+    now = _run(asked, checkouts, sides, machine, stacks, (both, missing, fresh))
+    if earlier:
+        _refuse_other_sides(earlier, now)
+    noise = earlier.selection["noise"] if earlier else _noise(store, machine, both)
+    now = replace(now, selection={**now.selection, "noise": noise})
+    plan = DuetPlan(
+        offers.items(both),
+        offers.items(fresh),
+        {path: Noise(*told) for path, told in noise.items()},
+        now.selection["cache"],
+        now.selection["gates_time"],
+        asked.everything,
+        seconds=asked.seconds,
+        sources=sources_of(sides, both),
+        commits={side: tree.commit for side, tree in sides.trees.items()},
+    )
+    modules = sorted({(offer.case.family, offer.implementation) for offer in [*both, *fresh]})
+    gates = store.gates
+    with (
+        board_lock(machine.board if machine.is_gpu else "", wait=asked.wait, say=_terminal.say),
+        gates.resume(asked.resume, now) if earlier else gates.begin(now) as journal,
+    ):
+        duet = Duet(
+            plan,
+            partial(sides.start, asked.device, modules),
+            sink=journal.append,
+            rows=lambda: journal.rows,
+            display=partial(BlockDisplay, Console(stderr=True)),
+            begun=begun,
+        )
+        if plan.items or plan.fresh:
+            duet.run()
+            _against_release(duet, journal, asked, checkouts, sides, modules)
+        journal.update(seconds={"total": time.monotonic() - begun})
+        if not journal.rows:
+            return replace(journal.run, rows=())
+        path = journal.finish()
+    _terminal.say(f"stored as {path}")
+    return gates.load(str(path))
+
+
+def _run(
+    asked: Asked,
+    checkouts: Checkouts,
+    sides: Sides,
+    machine: Machine,
+    stacks: Mapping[str, Stack],
+    found: tuple[list[Offer], list[Offer], list[Offer]],
+) -> Run:
+    base, head = (sides.trees[side] for side in (BASELINE, CANDIDATE))
+    both, missing, fresh = ([[o.case.family, o.case.name, o.implementation] for o in of] for of in found)
+    utc = utc_now()
+    accepted = checkouts.read(base, ACCEPTED) or ""
+    read_acceptances(accepted, ACCEPTED)  # what is wrong with it is said before anything is measured
+    selection: dict[str, Any] = {
+        **asked.selection.to_json(),
+        "base": _told(base, asked.pythons[0]),
+        "head": _told(head, asked.pythons[1]),
+        "baseline_stack": asdict(stacks[BASELINE]),
+        "cache": asked.cache or ("cold" if machine.is_gpu else "hot"),
+        "gates_time": machine.is_gpu,
+        "everything": asked.everything,
+        "items": both,
+        "missing": missing,
+        "new": fresh,
+        "files": files_of(found[0], sides.trees[BASELINE]),
+        "noise": {},
+        "accepted": accepted,
+        "suites": [str(suite) for suite in asked.suites],
+    }
+    return Run(
+        id=run_id(utc, head.commit, dirty=head.dirty),
+        utc=utc,
+        commit=head.commit,
+        dirty=head.dirty,
+        machine=machine,
+        stack=stacks[CANDIDATE],
+        selection=selection,
+        command=asked.command,
+    )
+
+
+def _told(side: SideTree, python: str) -> dict[str, Any]:
+    return {
+        "revision": side.revision,
+        "commit": side.commit,
+        "dirty": side.dirty,
+        "tree": side.tree,
+        "python": python,
+    }
+
+
+def _noise(store: Store, machine: Machine, both: Sequence[Offer]) -> dict[str, list[Any]]:
+    """What calibrations of this machine and gates of unchanged code know of the items' noise."""
+    paths = {offer.path for offer in both}
+    runs = []
+    for folder in (store.calibrations, store.gates):
+        infos = [info for info in folder.runs() if info.machine == machine.key and info.state == "finished"]
+        runs += [folder.load(str(info.path)) for info in infos]
+    runs = [run for run in runs if "base" not in run.selection or is_unchanged(run)]
+    found = noise_by_case(sorted(runs, key=lambda run: run.utc))
+    return {path: [n.sd, n.two_modes, n.source, n.blocks] for path, n in found.items() if path in paths}
+
+
+def _resumed(asked: Asked, earlier: Run) -> Asked:
+    """The options of the gate that is resumed, under the present device and patience."""
+    if asked.base or asked.head or asked.selection != Selection() or any(asked.pythons) or asked.suites:
+        raise UsageError(
+            f"--resume {asked.resume} goes on with what that gate began with: leave out sides, selection and --suite."
+        )
+    told = earlier.selection
+    return replace(
+        asked,
+        base=told["base"]["revision"],
+        head=told["head"]["revision"],
+        selection=Selection.from_json(told),
+        pythons=(told["base"]["python"], told["head"]["python"]),
+        everything=told["everything"],
+        cache=told["cache"],
+        suites=tuple(map(Path, told["suites"])),
+    )
+
+
+def _refuse_other_sides(earlier: Run, now: Run) -> None:
+    for side in ("base", "head"):
+        then, found = (run.selection[side]["tree"] for run in (earlier, now))
+        if then != found:
+            raise UsageError(
+                f"Gate {earlier.id} cannot be resumed: its {side} has other sources by now. Begin a new one."
+            )
+
+
+def _against_release(
+    duet: Duet,
+    journal: Journal,
+    asked: Asked,
+    checkouts: Checkouts,
+    sides: Sides,
+    modules: Sequence[tuple[str, str]],
+) -> None:
+    """What an acceptance may cover is measured against the last release too, so that small steps do not add up."""
+    run = replace(journal.run, rows=journal.rows)
+    file = read_acceptances(run.selection["accepted"], ACCEPTED)
+    paths = {
+        one.path
+        for one in judged(run)
+        if may_be_accepted(one.comparison)
+        and one.comparison.change is not None
+        and any(entry.matches(one.path) for entry in file.entries)
+    }
+    if not paths or not run.selection["gates_time"]:
+        return
+    tag = checkouts.release(sides.trees[BASELINE])
+    if not tag:
+        _terminal.say("no release is tagged, so what was accepted since then has no budget.")
+        return
+    release = checkouts.side("release", tag)
+    _terminal.say(f"what is accepted is measured against {tag} too.")
+    launch = replace(
+        sides.launch[BASELINE], overlay=release.overlay, environment=side_caches(release, sides.launch[BASELINE].python)
+    )
+    with_release = Sides({**sides.trees, BASELINE: release}, {**sides.launch, BASELINE: launch})
+    start = partial(with_release.start, asked.device, modules)
+    duet.against(paths, start, {BASELINE: release.commit, CANDIDATE: sides.trees[CANDIDATE].commit})

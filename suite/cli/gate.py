@@ -1,0 +1,167 @@
+"""`gemmgate gate`: did this change make anything slower or wrong?"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gemmgate.suite import report
+from gemmgate.suite.acceptances import Acceptances, read_acceptances
+from gemmgate.suite.checkouts import ACCEPTED, Checkouts
+from gemmgate.suite.cli import _options as options
+from gemmgate.suite.cli import _terminal
+from gemmgate.suite.cli._gate_sides import Asked
+from gemmgate.suite.cli._gating import measure
+from gemmgate.suite.errors import UsageError
+from gemmgate.suite.judgement import Judgement, judgement
+from gemmgate.suite.records import Run
+from gemmgate.suite.store import Store
+from gemmgate.suite.watch import watched
+
+ORDER = 55
+SUMMARY = "GITHUB_STEP_SUMMARY"
+"""Environment variable with the file that GitHub shows as a job's summary."""
+
+
+class Format(StrEnum):
+    """What a gate can be shown as."""
+
+    TABLE = "table"
+    MARKDOWN = "markdown"
+    JSON = "json"
+    JUNIT = "junit"
+
+
+def command(
+    base: Annotated[str, typer.Option(metavar="REV", help="The commit to compare with.")] = "",
+    head: Annotated[str, typer.Option(metavar="REV", help="The commit to judge. Default: the tree as it is.")] = "",
+    family: options.Family = None,
+    case: options.Case = None,
+    impl: options.Impl = None,
+    tag: options.Tag = None,
+    device: options.Device = "auto",
+    seconds: Annotated[float | None, typer.Option(min=1.0, help="Begin no block that would end later.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Time what is the same on both sides too.")] = False,
+    base_python: Annotated[
+        str, typer.Option("--base-python", metavar="PROGRAM", help="The base's interpreter, with its own torch.")
+    ] = "",
+    head_python: Annotated[
+        str, typer.Option("--head-python", metavar="PROGRAM", help="The head's interpreter, with its own torch.")
+    ] = "",
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="End with exit code 3 where another gate has the GPU.")
+    ] = False,
+    cache: Annotated[str, typer.Option(help="Cache state: cold or hot. Default: cold on a GPU, hot on a CPU.")] = "",
+    resume: Annotated[str, typer.Option(metavar="GATE", help="Go on with a gate that was interrupted.")] = "",
+    show: Annotated[str, typer.Option(metavar="GATE", help="Only show a stored one: an id, a path, latest.")] = "",
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Only show what stored gates of unchanged code say about the gate.")
+    ] = False,
+    format: Annotated[Format, typer.Option(help="How it is shown.")] = Format.TABLE,
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write Markdown there too.")] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit's XML there too.")] = None,
+    as_json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write JSON there too.")] = None,
+    github: Annotated[
+        bool, typer.Option("--github", help="Annotate the change, and add to the job's summary, in GitHub's workflows.")
+    ] = False,
+    results: options.Results = None,
+    suite: options.Suite = None,
+) -> None:
+    """Judge a change against a base on this machine: exit code 1 where it is slower, wrong, or lacks something.
+
+    Two sides, two fresh processes, one GPU, in blocks that cancel drift; what is flagged is confirmed on fresh
+    blocks. A side is a commit, the tree as it is, or an interpreter. With --suite, the commits are those of that
+    folder's repository. Base and head alike: a test of the gate itself. Without --case and --tag: cases tagged quick.
+    """
+    begun = time.monotonic()
+    store = options.store(results)
+    gates = store.gates
+    if watch:
+        found = watched(*_of_one_machine(_finished(gates), _finished(store.calibrations)))
+        if format is Format.JSON:
+            _terminal.put(json.dumps(found.to_json(), indent=1))
+        else:
+            _terminal.put(report.show_watched(found, width=_terminal.width(), color=_terminal.color()))
+        return
+    if show:
+        run = gates.load(show)
+    else:
+        if not base and not (base_python or head_python) and not resume:
+            raise UsageError(
+                "Say with --base what to compare with, such as --base origin/main; or give two interpreters with "
+                "--base-python and --head-python."
+            )
+        asked = Asked(
+            base,
+            head,
+            options.selection(family, case, impl, tag),
+            options.device(device),
+            seconds,
+            everything,
+            (base_python, head_python),
+            not no_wait,
+            cache,
+            resume,
+            tuple(suite or ()),
+            options.command_line(sys.argv[1:]),
+        )
+        with tempfile.TemporaryDirectory(prefix="gemmgate-gate-") as folder:
+            run = measure(asked, store, Checkouts(Path(folder), asked.suites), begun)
+    judged = judgement(run, _accepted(run))
+    _write(judged, {markdown: Format.MARKDOWN, junit: Format.JUNIT, as_json: Format.JSON})
+    _terminal.put(_shown(judged, format))
+    if github:
+        _terminal.put(report.gate_annotations(judged))
+        if os.environ.get(SUMMARY):
+            with Path(os.environ[SUMMARY]).open("a", encoding="utf-8") as file:
+                file.write(report.gate_markdown(judged))
+    if format is not Format.TABLE:
+        _terminal.say(judged.result.sentence)
+    raise typer.Exit(judged.result.exit_code)
+
+
+def _finished(store: Store) -> list[Run]:
+    return [store.load(str(info.path)) for info in store.runs() if info.state == "finished"]
+
+
+def _of_one_machine(gates: list[Run], calibrations: list[Run]) -> tuple[list[Run], list[Run]]:
+    """Those of the machine that gated last, or that was calibrated last."""
+    newest = (gates or calibrations)[-1:]
+    if newest:
+        _terminal.say(f"machine {newest[0].machine.key}.")
+    keys = {run.machine.key for run in newest}
+    return [r for r in gates if r.machine.key in keys], [r for r in calibrations if r.machine.key in keys]
+
+
+def _accepted(run: Run) -> Acceptances:
+    text = run.selection.get("accepted", "")
+    return read_acceptances(text, f"{ACCEPTED} of the base") if text else Acceptances()
+
+
+def _shown(judged: Judgement, format: Format) -> str:
+    if format is Format.MARKDOWN:
+        return report.gate_markdown(judged)
+    if format is Format.JSON:
+        return json.dumps(report.gate_json(judged), indent=1, allow_nan=False)
+    if format is Format.JUNIT:
+        return report.gate_junit(judged)
+    return report.table_gate(judged, width=_terminal.width(), color=_terminal.color())
+
+
+def _write(judged: Judgement, files: dict[Path | None, Format]) -> None:
+    for path, shown_as in files.items():
+        if path is None:
+            continue
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(_shown(judged, shown_as), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"Cannot write {path}: {error.strerror}. It is stored: --show has it.") from error

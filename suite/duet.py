@@ -1,0 +1,147 @@
+"""The order of a gate: survey both sides, screen what may differ, confirm what was flagged on fresh blocks.
+
+Every row is handed on as it is measured, and what earlier rows hold is not measured again, so that an interrupted
+gate goes on where it stopped. What the rows mean is for `judged` to say, here only which are needed next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from gemmgate.suite.block_rule import GATED_BLOCKS
+from gemmgate.suite.block_values import BlockValue, values
+from gemmgate.suite.block_visits import BlockPlan, Known
+from gemmgate.suite.blocks import BlockProgress, Blocks
+from gemmgate.suite.catalog import Item
+from gemmgate.suite.looks import LOOKS, SCREEN_EARLY, Noise
+from gemmgate.suite.records import Row
+from gemmgate.suite.stages import FRESH, RELEASE, SCREEN, Screened, confirmations
+from gemmgate.suite.stages import screened as screened_as
+from gemmgate.suite.survey import Survey, Surveyed, kept
+from gemmgate.suite.workers import Worker
+
+SHOWN_BLOCKS = 3
+"""Blocks where times are shown and not judged."""
+RELEASE_BLOCKS = 12
+"""Blocks against the last release, of what is accepted."""
+Start = Callable[[str], Worker]
+
+
+@dataclass(frozen=True)
+class DuetPlan:
+    """What to judge. `items` exist on both sides, `fresh` only on the candidate's.
+
+    With `everything`, what is identical is timed too. Without `gates_time`, a few blocks are taken for show.
+    `sources` are hashes by side and path, `commits` names by side.
+    """
+
+    items: Sequence[Item]
+    fresh: Sequence[Item]
+    noise: Mapping[str, Noise]
+    cache: str
+    gates_time: bool
+    everything: bool = False
+    seed: int = 0
+    data: str = "normal"
+    seconds: float | None = None
+    sources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    commits: Mapping[str, str] = field(default_factory=dict)
+
+
+class Duet:
+    """Measures a plan. `start(side)` starts a warm worker, `rows` holds what is stored, `sink` adds to it."""
+
+    def __init__(
+        self,
+        plan: DuetPlan,
+        start: Start,
+        *,
+        sink: Callable[[Row], object],
+        rows: Callable[[], Collection[Row]],
+        display: Callable[[], AbstractContextManager[BlockProgress]],
+        begun: float | None = None,
+    ) -> None:
+        self._plan = plan
+        self._start = start
+        self._sink = sink
+        self._rows = rows
+        self._display = display
+        self._begun = time.monotonic() if begun is None else begun
+        self._known: dict[str, Known] = {}
+        self.surveyed: dict[str, Surveyed] = {}
+
+    def run(self) -> None:
+        """All phases, one after the other. With `seconds` a phase may be cut short, and those after it."""
+        self._survey()
+        items = kept(self._plan.items, self.surveyed, everything=self._plan.everything)
+        self._known = {item.path: known for item in items if (known := self.surveyed[item.path].known)}
+        if not self._plan.gates_time:
+            self._blocks(items, range(SHOWN_BLOCKS))
+            return
+        self._blocks(items, range(SCREEN, SCREEN + SCREEN_EARLY))
+        self._blocks(self._such(items, "open"), range(SCREEN, SCREEN + GATED_BLOCKS[0]))
+        for look in LOOKS:
+            decided = confirmations(self._values(), self._plan.noise)
+            waiting = [item for item in items if decided.get(item.path) == "open"]
+            if not waiting:
+                break
+            self._blocks(waiting, range(FRESH, FRESH + look))
+
+    def against(self, paths: Collection[str], start: Start, commits: Mapping[str, str]) -> None:
+        """Some items in blocks against another baseline, the last release."""
+        items = [item for item in self._plan.items if item.path in paths]
+        self._known = {}
+        self._blocks(items, range(RELEASE, RELEASE + RELEASE_BLOCKS), start, commits)
+
+    def _survey(self) -> None:
+        plan = self._block_plan([*self._plan.items, *self._plan.fresh], ())
+        fresh = {item.path for item in self._plan.fresh}
+        with self._display() as display:
+            survey = Survey(plan, self._start, display, fresh, self._plan.sources, self._plan.commits)
+            for found in survey.run():
+                self.surveyed[found.item.path] = found
+                for row in found.rows:
+                    self._sink(row)
+
+    def _blocks(
+        self,
+        items: Sequence[Item],
+        numbers: Sequence[int],
+        start: Start | None = None,
+        commits: Mapping[str, str] | None = None,
+    ) -> None:
+        if not items:
+            return
+        with self._display() as display:
+            running = Blocks(
+                self._block_plan(items, numbers),
+                start or self._start,
+                sink=self._sink,
+                progress=display,
+                rows=self._rows(),
+                commits=self._plan.commits if commits is None else commits,
+                begun=self._begun,
+                known=self._known,
+            )
+            for _ in running.run():
+                pass
+
+    def _such(self, items: Sequence[Item], wanted: Screened) -> list[Item]:
+        found = self._values()
+        return [
+            item for item in items if screened_as(found.get(item.path, ()), self._plan.noise.get(item.path)) == wanted
+        ]
+
+    def _values(self) -> dict[str, list[BlockValue]]:
+        by_path: dict[str, list[BlockValue]] = defaultdict(list)
+        for value in values(self._rows()):
+            by_path[value.path].append(value)
+        return by_path
+
+    def _block_plan(self, items: Sequence[Item], numbers: Sequence[int]) -> BlockPlan:
+        plan = self._plan
+        return BlockPlan(items, numbers, plan.cache, seed=plan.seed, data=plan.data, seconds=plan.seconds)

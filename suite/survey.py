@@ -1,0 +1,198 @@
+"""Before any time is taken: what each side makes of every item, and whether it is right.
+
+One fresh worker a side goes through all items. Each side is asked by itself, so that a baseline which fails hides
+no wrong candidate. What both can do is mounted, which shows whether the two are one and the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gemmgate.suite import identity
+from gemmgate.suite.block_values import BASELINE, CANDIDATE
+from gemmgate.suite.block_visits import FEW_REPLAYS, MANY_CALLS, MANY_REPLAYS, BlockPlan, Known
+from gemmgate.suite.blocks import LEAST_FREE, BlockProgress
+from gemmgate.suite.catalog import Item
+from gemmgate.suite.judged import IDENTICAL, PICK_MOVED, phase_of_survey
+from gemmgate.suite.loop import CHECK_DEADLINE_S, PREPARE_DEADLINE_S
+from gemmgate.suite.outcomes import block_row
+from gemmgate.suite.pairs import SIDES, Fault, Pair
+from gemmgate.suite.records import RETRIED, Row
+from gemmgate.suite.workers import Worker
+
+_TRIES = 2
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """What was found out about an item: by side, facts or a status with its reason. `known` where both are ok."""
+
+    item: Item
+    facts: Mapping[str, Mapping[str, Any]]
+    rows: tuple[Row, ...]
+    known: Known | None = None
+    is_identical: bool = False
+
+
+@dataclass
+class Survey:
+    """`plan.items` on both sides, and only on the candidate those in `fresh`, which the baseline does not have.
+
+    `sources` gives the hash of an item's sources by side and path; `commits` go into the rows.
+    """
+
+    plan: BlockPlan
+    start: Callable[[str], Worker]
+    progress: BlockProgress
+    fresh: Collection[str] = ()
+    sources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    commits: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self) -> Iterator[Surveyed]:
+        """One item after the other. A worker that dies costs its item a second try in a fresh pair."""
+        self._pair = self._met()
+        self._ready: dict[str, tuple[Pair, str]] = {}
+        try:
+            self.progress.block(0, 1)
+            for index, item in enumerate(self.plan.items):
+                self.progress.item(item.path, index, len(self.plan.items))
+                yield self._survey(item)
+        finally:
+            self._pair.end()
+
+    def _met(self) -> Pair:
+        pair = Pair(self.start, SIDES)
+        pair.meet()
+        return pair
+
+    def _survey(self, item: Item) -> Surveyed:
+        sides = [CANDIDATE] if item.path in self.fresh else list(SIDES)
+        facts: dict[str, dict[str, Any]] = {side: self._tried(item, side, self._right) for side in sides}
+        known = None
+        if len(sides) == 2 and all("status" not in found for found in facts.values()):
+            known = self._mounted(item, facts)
+        both = facts.get(BASELINE, {}), facts[CANDIDATE]
+        is_identical = known is not None and identity.same(*both, on_gpu=self._is_gpu)
+        rows = tuple(self._row(item, side, found, is_identical=is_identical) for side, found in facts.items())
+        return Surveyed(item, facts, rows, known, is_identical)
+
+    @property
+    def _is_gpu(self) -> bool:
+        return self._pair.workers[CANDIDATE].target.is_gpu
+
+    def _tried(self, item: Item, side: str, what: Callable[[Item, str], dict[str, Any]]) -> dict[str, Any]:
+        """Facts, or the outcome of the last try."""
+        outcome: dict[str, Any] = {}
+        for _ in range(_TRIES):
+            try:
+                return what(item, side)
+            except Fault as fault:
+                outcome = fault.outcome
+                if outcome["status"] != "unsupported":
+                    self.progress.fault(item.path, str(fault))
+                if fault.fatal:
+                    self._pair.end()
+                    self._pair = self._met()
+                if outcome["status"] not in RETRIED:
+                    break
+        return outcome
+
+    def _right(self, item: Item, side: str) -> dict[str, Any]:
+        """Prepares and checks."""
+        found = self._pair.ask(side, "prepare", PREPARE_DEADLINE_S, **self._request(item))
+        found |= self._pair.ask(side, "check", CHECK_DEADLINE_S, implementation=item.implementation)
+        self._ready[side] = self._pair, item.path
+        worker = self._pair.workers[side]
+        return {**found, "stack": worker.stack, "sources": self.sources.get(side, {}).get(item.path, "")}
+
+    def _mounted(self, item: Item, facts: dict[str, dict[str, Any]]) -> Known | None:
+        """Both sides made ready for visits, the candidate with the baseline's pick where a search made it."""
+        pinned = dict(facts[CANDIDATE])
+        if pinned.get("screened_s") and pinned["tile"] != facts[BASELINE]["tile"]:
+            pinned["tile"] = facts[BASELINE]["tile"]
+        tiles = {BASELINE: facts[BASELINE]["tile"], CANDIDATE: pinned["tile"]}
+        mount: dict[str, Any] = {"implementation": item.implementation, "cache": self.plan.cache, "item": item.path}
+
+        def mounted(item: Item, side: str) -> dict[str, Any]:
+            if self._ready.get(side) != (self._pair, item.path) or tiles[side] != facts[side]["tile"]:
+                self._pair.ask(side, "prepare", PREPARE_DEADLINE_S, **{**self._request(item), "tile": tiles[side]})
+            return self._pair.ask(side, "mount", CHECK_DEADLINE_S, **mount)
+
+        for side in SIDES:
+            found = self._tried(item, side, mounted)
+            facts[side] |= found
+            if "status" in found:
+                return None
+            mount["passes"] = facts[BASELINE]["passes"]
+        if min(facts[side].pop("free_share", 1.0) for side in SIDES) < LEAST_FREE:
+            self._drop()
+        moved = pinned["tile"] != facts[CANDIDATE]["tile"]
+        if moved:
+            facts[CANDIDATE]["moved"] = _moved(facts[BASELINE], facts[CANDIDATE])
+        calls = facts[BASELINE]["calls"]
+        known = Known({BASELINE: dict(facts[BASELINE]), CANDIDATE: {**facts[CANDIDATE], "tile": pinned["tile"]}})
+        known.passes, known.replays = facts[BASELINE]["passes"], FEW_REPLAYS if calls >= MANY_CALLS else MANY_REPLAYS
+        return known
+
+    def _drop(self) -> None:
+        """Frees what mounted items hold, so that those that follow find room."""
+        self._ready.clear()
+        try:
+            self._pair.ask_both("drop", CHECK_DEADLINE_S, **{side: {} for side in SIDES})
+        except Fault:
+            self._pair.end()
+            self._pair = self._met()
+
+    def _request(self, item: Item) -> dict[str, Any]:
+        return {
+            "case": item.case.to_json(),
+            "implementation": item.implementation,
+            "seed": self.plan.seed,
+            "data": self.plan.data,
+            "caches": [self.plan.cache],
+            "tile": None,
+        }
+
+    def _row(self, item: Item, side: str, facts: Mapping[str, Any], *, is_identical: bool) -> Row:
+        worker = self._pair.workers[side]
+        said = dict(facts)
+        if side == CANDIDATE and "status" not in said:
+            said["reason"] = IDENTICAL if is_identical else PICK_MOVED if "moved" in said else ""
+            said["detail"] = said.get("moved", "")
+        return block_row(
+            item.family,
+            item.case,
+            item.implementation,
+            said,
+            kind="count",
+            value=said.get("kernels"),
+            unit="kernels",
+            cache=self.plan.cache,
+            data=self.plan.data,
+            seed=self.plan.seed,
+            flags=worker.flags[item.case.precision],
+            phase=phase_of_survey(side),
+            board=worker.machine.board,
+            commit=self.commits.get(side, ""),
+        )
+
+
+def _moved(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> str:
+    """What a search chose on either side, and by its own readings what that is worth."""
+    before, after = (" ".join(f"{k}={v}" for k, v in (side["tile"] or {}).items()) for side in (baseline, candidate))
+    readings: Mapping[str, float] = candidate["screened_s"]
+    said = f"The candidate's search chose {after}, the baseline's {before}, which both were timed with"
+    if readings.get(before) and readings.get(after):
+        return f"{said}: by its own readings the new pick takes {readings[after] / readings[before] - 1:+.1%}"
+    return said
+
+
+def kept(items: Sequence[Item], surveyed: Mapping[str, Surveyed], *, everything: bool) -> list[Item]:
+    """Those whose time can be told apart: both sides are ok, and something differs or all were asked for."""
+    return [
+        item
+        for item in items
+        if (found := surveyed.get(item.path)) and found.known and (everything or not found.is_identical)
+    ]
