@@ -206,7 +206,8 @@ class Family:
     `make_case(dims, dtype, precision, tags, origin)`, where `dims` are those of a product
     C[m, n] = A[m, k] @ B[k, n]; it raises ValueError, with a sentence, for what the family does not compute.
     `activations` names the inputs that the layer before has just written, for
-    the cache state `serving`; the others are weights.
+    the cache state `serving`; the others are weights. `decision`, a `module:attribute` string too, says what an error
+    of the output does to what the output is for: `decision(case, inputs, output, reference)` gives numbers by name.
     """
 
     name: str
@@ -224,6 +225,7 @@ class Family:
     about: str = ""
     make_case: Callable[[Mapping[str, int], str, str, tuple[str, ...], str], Case] | None = None
     activations: tuple[str, ...] = ()
+    decision: str = ""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
