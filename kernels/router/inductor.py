@@ -5,7 +5,7 @@ model runs: `F.linear`, cast to fp32 where its logits are. `inductor_gemv` compi
 w[None, n, k], which Inductor makes one reduction kernel of; offered up to 16 tokens, since it reads both operands for
 each pair.
 Compiled in the worker's own process, with nothing taken from earlier processes' choices.
-Refuses the autotuner on a CPU, where it has other choices.
+Refuses a CPU, where Inductor has other choices, except for the default.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def gemv(out_dtype: torch.dtype, x: Tensor, w: Tensor, bias: Tensor | None = Non
 
 
 def supports(name: str, case: Case, target: Target) -> Refusal | None:
-    if name == "inductor_max_autotune" and not target.is_gpu:
-        return gpu_only("Inductor's autotuner")
+    if name != "inductor_default" and not target.is_gpu:
+        return gpu_only("What Inductor makes of a GPU's kernels")
     if min(sizes(case)) == 0:
         return "empty", "There is nothing to choose for an empty product."
     missing = [option for option in OPTIONS[name] if not has_option(option)]
