@@ -42,7 +42,9 @@ def supports_split(splits: int | None, case: Case, target: Target) -> Refusal | 
             f"{MIN_K_PER_SPLIT} with partial sums of bounded size. Legal: {', '.join(map(str, legal)) or 'none'}."
         )
     device = "cuda" if target.is_gpu else "cpu"
-    if case.dtype != "fp32" and not _bmm_returns_fp32(device):
+    # A GPU that is not here cannot be asked, and every one that torch drives has it.
+    is_here = device == "cpu" or torch.cuda.is_available()
+    if case.dtype != "fp32" and is_here and not _bmm_returns_fp32(device):
         return "no_fp32_partials", f"torch.bmm of this torch cannot return fp32 for {case.dtype} operands on {device}."
     return None
 
