@@ -263,7 +263,7 @@ def test_models_choose_in_their_own_way() -> None:
 
 
 def test_fp32_logits_agree_more_often() -> None:
-    """Rounding the logits to bf16 changes the experts of some tokens, fp32 logits of the same product of almost none."""
+    """Rounding the logits to bf16 changes the experts of some tokens, fp32 logits those of almost none."""
     case = case_of(512, 256, 512, "bf16", "fp32", name="deepseek-v3-t512-bf16")
     inputs = make_inputs(case, 0, "cpu")
     exact = reference(case, inputs)
