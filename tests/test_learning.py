@@ -328,6 +328,34 @@ def test_command_scores_what_ran(tmp_path: Path) -> None:
     assert "1.250" in result.output
 
 
+def test_command_writes_ranges(tmp_path: Path) -> None:
+    """`--ranges` puts split points at the rule's into a table that is there, keeps its entries, and says the regret."""
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps({"schema": 1, "entries": {"kept": {}}, "ranges": {"other": []}}))
+    result = _run_learn(tmp_path, "--family", "made", "--ranges", str(path))
+    assert result.exit_code == 0, result.output
+    table = json.loads(path.read_text())
+    assert table["entries"] == {"kept": {}} and table["ranges"]["other"] == []
+    assert table["ranges"]["n128-k2048-bf16-acc32-row-none"] == [
+        {"up_to": 8, "implementation": "few", "tile": None},
+        {"up_to": 64, "implementation": "some", "tile": None},
+        {"up_to": 512, "implementation": "library", "tile": None},
+    ]
+    assert len(table["ranges"]) == 1 + 3 * len(HIDDEN)
+    assert "mean regret 1.000" in result.output
+
+
+@pytest.mark.parametrize("content", [None, "[]", "{}", "not JSON"])
+def test_ranges_need_a_table(tmp_path: Path, content: str | None) -> None:
+    """Ranges go into a table that is there: a missing file and one that is none are answered with the path."""
+    path = tmp_path / "table.json"
+    if content is not None:
+        path.write_text(content)
+    result = _run_learn(tmp_path, "--family", "made", "--ranges", str(path))
+    assert isinstance(result.exception, UnreadableError)
+    assert str(path) in str(result.exception)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"), [((), "Name a --family"), (("--family", "mde"), "No family with times")]
 )

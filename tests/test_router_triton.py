@@ -133,7 +133,7 @@ def test_tuned_ranges_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
         {"up_to": 128, "implementation": "decompose_k_8", "tile": {"splits": 8}},
     ]
     entries = {"t3-n256-k7168-bf16-to-float": {"implementation": "linear_float"}}
-    _tuned_with(monkeypatch, entries, {"n256-k7168-bf16-fp32": pieces})
+    _tuned_with(monkeypatch, entries, {"n256-k7168-bf16-acc32-row-out_fp32": pieces})
     found = {}
     for t in (3, 7, 8, 129):
         choice = dispatch.choose(case_of(t, 256, 7168, "bf16", "fp32"), H200)

@@ -199,9 +199,9 @@ def output_dtype(case: Case) -> str:
 
 
 def shape_key(case: Case) -> str:
-    """All but T: `n256-k7168-bf16-fp32`, the key of tuned ranges of T, with `-bias` where there is one."""
+    """All but T, the key of tuned ranges of T: `n256-k7168-bf16-acc32-row-out_fp32`."""
     _, n, k = sizes(case)
-    return f"n{n}-k{k}-{case.dtype}-{output_dtype(case)}" + ("-bias" if has_bias(case) else "")
+    return "-".join((f"n{n}", f"k{k}", case.dtype, case.precision, case.layout, case.epilogue))
 
 
 def flop(case: Case) -> int:

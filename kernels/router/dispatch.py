@@ -9,10 +9,11 @@ kernel with the tile for 16 tokens whatever T is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,12 +51,20 @@ class Choice:
 def choose(case: Case, target: Target) -> Choice:
     """The fastest tier known for a case on a target."""
     piece = tables.range_of(case, target)
-    if piece is not None and _is_possible(piece["implementation"], case, target):
-        return Choice(piece["implementation"], piece.get("tile"), f"tuned range up to {piece['up_to']}")
+    if piece is not None and (choice := _tuned_choice(piece, case, target, f"tuned range up to {piece['up_to']}")):
+        return choice
     entry = _tuned.lookup(tables.PACKAGE, case.name, target)
-    if entry is not None and _is_possible(entry["implementation"], case, target):
-        return Choice(entry["implementation"], entry.get("tile"), "tuned case")
+    if entry is not None and (choice := _tuned_choice(entry, case, target, "tuned case")):
+        return choice
     return Choice(_by_rule(case, target), None, "rule")
+
+
+def _tuned_choice(entry: Mapping[str, Any], case: Case, target: Target, why: str) -> Choice | None:
+    """What a table says, if it can run here. Logits are never rounded on their way, however fast that is."""
+    name = entry["implementation"]
+    if name == "linear_float":
+        return Choice(best_library(case, target), None, why)
+    return Choice(name, entry.get("tile"), why) if _is_possible(name, case, target) else None
 
 
 def _by_rule(case: Case, target: Target) -> str:

@@ -256,22 +256,25 @@ def prepare(case: Case, example: Inputs, target: Target, tile: TileData | None =
     out = operands.new_logits(x, w, out_dtype)
     compiled = launch(x, w, bias, out, _scratch(x, w, chosen), chosen) if target.is_gpu else ()
     workspaces: list[Tensor] = []
+    state: list[Tensor] = []
     return Prepared(
-        partial(_bind, chosen, out_dtype, workspaces),
+        partial(_bind, chosen, out_dtype, workspaces, state),
         tile=asdict(chosen),
         algorithm="one launch, last arrival adds the parts" if chosen.splits > 1 else "one launch",
         workspaces=workspaces,
+        state=state,
         device_code=host.device_code(*compiled),
     )
 
 
-def _bind(tile: Tile, out_dtype: torch.dtype, workspaces: list[Tensor], inputs: Inputs) -> Call:
+def _bind(tile: Tile, out_dtype: torch.dtype, workspaces: list[Tensor], state: list[Tensor], inputs: Inputs) -> Call:
     x, w, bias = inputs["x"], inputs["w"], inputs.get("bias")
     operands.refuse_strides(NAME, x, w, bias)
     out = operands.new_logits(x, w, out_dtype)
     held = _scratch(x, w, tile)
     if tile.splits > 1:
         workspaces.append(held.partials)
+        state.append(held.counters)
 
     def call() -> Tensor:
         launch(x, w, bias, out, held, tile)

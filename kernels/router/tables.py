@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gemmgate.kernels import _tuned
-from gemmgate.kernels.router.cases import DRAWN, MODELS, has_bias, output_dtype, shape_key, sizes
+from gemmgate.kernels.router.cases import DRAWN, MODELS, TOKENS, has_bias, output_dtype, shape_key, sizes
 from gemmgate.suite.cases import Case, Target
 
 PACKAGE = "gemmgate.kernels.router"
@@ -18,8 +18,13 @@ _MODEL_OF = {
 
 
 def tuned_tile(implementation: str, case: Case, target: Target) -> dict[str, int] | None:
-    """The implementation's own best tile: that of the case, or of the range of T that it lies in."""
-    for name in (case.name, _canonical(case)):
+    """The implementation's own best tile: that of the case, else that of the next larger T that was tuned, where it is
+    at most twice as large, else that of the range of T that the case lies in.
+    """
+    t, _, _ = sizes(case)
+    model = _model_of(case)
+    names = [case.name, *(f"{model}-t{tokens}-{case.dtype}" for tokens in TOKENS if model and t <= tokens <= 2 * t)]
+    for name in names:
         entry = _tuned.lookup(PACKAGE, f"{name}/{implementation}", target)
         if entry is not None and entry.get("tile"):
             return _whole(entry["tile"])
@@ -37,10 +42,10 @@ def range_of(case: Case, target: Target, implementation: str = "") -> Mapping[st
     return next((piece for piece in _tuned.ranges(PACKAGE, key, target) if t <= piece["up_to"]), None)
 
 
-def _canonical(case: Case) -> str:
-    t, n, k = sizes(case)
-    model = _MODEL_OF.get((n, k, case.dtype, output_dtype(case), has_bias(case)))
-    return f"{model}-t{t}-{case.dtype}" if model else case.name
+def _model_of(case: Case) -> str:
+    """The model whose sizes and dtypes a case has, whatever it is called; empty where there is none."""
+    _, n, k = sizes(case)
+    return _MODEL_OF.get((n, k, case.dtype, output_dtype(case), has_bias(case)), "")
 
 
 def _whole(tile: Mapping[str, Any]) -> dict[str, int]:

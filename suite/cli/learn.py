@@ -12,12 +12,13 @@ from gemmgate.suite.cli import _options, _terminal
 from gemmgate.suite.errors import UsageError, unknown
 from gemmgate.suite.learning.fit import DEPTHS, learn
 from gemmgate.suite.learning.points import Point, collect
+from gemmgate.suite.learning.ranges import into_table, ranges_of
 from gemmgate.suite.learning.score import score
 from gemmgate.suite.learning.tree import Tree, to_python
 from gemmgate.suite.report import text
 from gemmgate.suite.report.dispatch_map import dispatch_map
-from gemmgate.suite.report.learning import learned_blocks, score_blocks
-from gemmgate.suite.store.files import explained
+from gemmgate.suite.report.learning import learned_blocks, ranges_blocks, score_blocks
+from gemmgate.suite.store.files import explained, legible
 
 ORDER = 65
 
@@ -55,6 +56,10 @@ def command(
         str,
         typer.Option("--score", metavar="NAME", help="Only show what this implementation costs."),
     ] = "",
+    ranges: Annotated[
+        Path | None,
+        typer.Option("--ranges", metavar="TABLE", help="No tree: put ranges of the first size into this table."),
+    ] = None,
     results: _options.Results = None,
 ) -> None:
     """Learn which implementation to run for which shape.
@@ -72,6 +77,13 @@ def command(
     points = collect(rows, family, cache, (*among, scored) if among and scored else among, held)
     if scored:
         _put_score(scored, points)
+        return
+    if ranges is not None:
+        found = ranges_of(points)
+        _terminal.put(text.render(ranges_blocks(found), width=_terminal.width(), color=_terminal.color()))
+        with legible(ranges):
+            table = into_table(ranges.read_text(encoding="utf-8"), found)
+        _write(ranges, table)
         return
     learned = learn(family, points, depth)
     _terminal.put(text.render(learned_blocks(learned), width=_terminal.width(), color=_terminal.color()))

@@ -12,6 +12,7 @@ from gemmgate.suite.report.layout import Block, Column, Notes, Table, cells
 
 if TYPE_CHECKING:
     from gemmgate.suite.learning.fit import Learned
+    from gemmgate.suite.learning.ranges import Found
 
 _WORST = 5
 
@@ -42,6 +43,26 @@ def learned_blocks(learned: Learned) -> list[Block]:
         Notes(tuple(described(tree)), ""),
         *score_blocks("held out", learned.held_out),
     ]
+
+
+def ranges_blocks(found: Sequence[Found]) -> list[Block]:
+    """The ranges of each group with what they cost, and the regret over all."""
+    rows = []
+    for one in found:
+        regret = summed(one.scored)
+        ranges = ", ".join(f"<= {r.up_to} {r.candidate}" for r in one.ranges)
+        rows.append(
+            cells((one.key, ranges, units.speedup(regret.mean), units.speedup(regret.worst), regret.worst_case))
+        )
+    columns = (
+        Column("shape"),
+        Column("ranges", wraps=True),
+        Column("mean regret", right=True),
+        Column("worst", right=True),
+        Column("worst case"),
+    )
+    everything = [scored for one in found for scored in one.scored]
+    return [Table("Ranges", columns, tuple(rows)), *score_blocks("ranges", everything)]
 
 
 def score_blocks(name: str, scored: Sequence[Scored]) -> list[Block]:
