@@ -12,6 +12,11 @@ from torch import Tensor
 from gemmgate.kernels.router import dispatch, dot_product, logits, split_k
 from gemmgate.kernels.router.inputs import TORCH_DTYPE
 from gemmgate.kernels.router.operands import case_for
+from gemmgate.kernels.router_topk.cases import MODELS, Model, Rule
+from gemmgate.kernels.router_topk.cases import case_of as topk_case_of
+from gemmgate.kernels.router_topk.fused import IMPLEMENTATIONS as FUSED
+from gemmgate.kernels.router_topk.inputs import make_inputs as make_topk_inputs
+from gemmgate.kernels.router_topk.reference import reference as topk_reference
 from gemmgate.suite.cases import Target
 from tests.router_operands import FORMATS, ROWS_ANYWHERE, SIZES, assert_logits, pair
 
@@ -184,3 +189,29 @@ def test_dispatch_runs_what_it_says() -> None:
         "hand_ranges": "split_k (up to 128)",
         "single_choice": "split_k (the tile for 16 tokens)",
     }
+
+
+# experts
+
+
+@pytest.mark.parametrize("name", ["one_launch", "two_launches"])
+@pytest.mark.parametrize("score", ["softmax", "sigmoid", "sqrtsoftplus"])
+def test_equally_good_experts_come_in_order(score: str, name: str) -> None:
+    """Where all logits are equal, experts 0, 1 and 2 are taken, and share the weight evenly."""
+    case = topk_case_of(2, 16, 64, Rule(score, 3))
+    inputs = {"x": torch.ones(2, 64).bfloat16(), "w": torch.ones(16, 64).bfloat16() / 64}
+    weights, experts = FUSED[name].prepare(case, inputs, CPU, None).bind(inputs)()
+    assert experts.tolist() == [[0, 1, 2], [0, 1, 2]]
+    torch.testing.assert_close(weights, torch.full((2, 3), 1 / 3))
+
+
+@pytest.mark.parametrize("name", ["one_launch", "two_launches"])
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+def test_experts_of_every_rule(model: Model, name: str) -> None:
+    """Each model's rule over 32 experts gives the experts of float64 exactly, and weights to seven digits."""
+    case = topk_case_of(9, min(model.experts, 32), 160, model.rule)
+    inputs = make_topk_inputs(case, 1, "cpu")
+    weights, experts = FUSED[name].prepare(case, inputs, CPU, None).bind(inputs)()
+    exact_weights, exact = topk_reference(case, inputs)
+    assert torch.equal(experts.double(), exact)
+    torch.testing.assert_close(weights.double(), exact_weights, rtol=1e-5, atol=1e-7)

@@ -148,11 +148,16 @@ def test_tuned_ranges_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_shapes_of_a_model_share_its_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A product that has DeepSeek-V3's sizes and dtypes takes the tile tuned for the model, whatever it is called."""
+    """A product that has DeepSeek-V3's sizes and dtypes takes the tile tuned for the model, whatever it is called; the
+    next larger T that was tuned serves, up to twice as large.
+    """
     tile = {"block_t": 1, "block_n": 4, "splits": 2, "num_warps": 2, "unroll": 4, "strong": 0}
     _tuned_with(monkeypatch, {"deepseek-v3-t1-bf16/dot_product": {"implementation": "dot_product", "tile": tile}}, {})
     assert dot_product.choose_tile(case_of(1, 256, 7168, "bf16", "fp32"), H200) == dot_product.Tile(**tile)
     assert dot_product.choose_tile(case_of(2, 256, 7168, "bf16", "fp32"), H200) != dot_product.Tile(**tile)
+    _tuned_with(monkeypatch, {"deepseek-v3-t8-bf16/dot_product": {"implementation": "dot_product", "tile": tile}}, {})
+    chosen = {t: dot_product.choose_tile(case_of(t, 256, 7168, "bf16", "fp32"), H200) for t in (3, 5, 8, 9)}
+    assert [t for t, one in chosen.items() if one == dot_product.Tile(**tile)] == [5, 8]
     assert tables.tuned_tile("dot_product", case_of(1, 256, 7168, "bf16", "bf16"), H200) is None
 
 

@@ -158,21 +158,12 @@ def footprint(case: Case, target: Target, tile: TileData) -> Footprint:
 
 
 @triton.jit
-def _multiply(
-    x_ptr, w_ptr, bias_ptr, out_ptr, partials_ptr, counters_ptr,
-    T, N, K, tiles_per_split,
-    stride_xt, stride_wn,
+def block_of(
+    x_ptr, w_ptr, tokens, experts, first, last, T, N, K, stride_xt, stride_wn,
     BT: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUPS: tl.constexpr, SWAP: tl.constexpr,
-    SPLITS: tl.constexpr, SPLITS_2: tl.constexpr, HAS_BIAS: tl.constexpr, INTERPRETED: tl.constexpr,
+    INTERPRETED: tl.constexpr,
 ):  # fmt: skip
-    """One block of logits, or its share from one part of K. `BK` is a group's step."""
-    tiles_n = tl.cdiv(N, BN)
-    block = tl.program_id(0)
-    split = tl.program_id(1)
-    tokens = (block // tiles_n) * BT + tl.arange(0, BT)  # [BT]
-    experts = (block % tiles_n) * BN + tl.arange(0, BN)  # [BN]
-    first = split * tiles_per_split
-    last = tl.minimum(first + tiles_per_split, tl.cdiv(K, BK * GROUPS))
+    """Logits [BT, BN] of tokens [BT] and experts [BN] from steps `first` to `last` of K, BK * GROUPS each, in fp32."""
     if GROUPS == 1:
         x_rows = x_ptr + tokens.to(tl.int64)[:, None] * stride_xt  # [BT, 1]
         w_rows = w_ptr + experts.to(tl.int64)[:, None] * stride_wn  # [BN, 1]
@@ -202,7 +193,28 @@ def _multiply(
             else:
                 totals = tl.dot(x, tl.permute(w, (0, 2, 1)), totals)
         total = tl.sum(totals, axis=0)
-    logits = tl.trans(total) if SWAP else total  # [BT, BN]
+    return tl.trans(total) if SWAP else total
+
+
+@triton.jit
+def _multiply(
+    x_ptr, w_ptr, bias_ptr, out_ptr, partials_ptr, counters_ptr,
+    T, N, K, tiles_per_split,
+    stride_xt, stride_wn,
+    BT: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUPS: tl.constexpr, SWAP: tl.constexpr,
+    SPLITS: tl.constexpr, SPLITS_2: tl.constexpr, HAS_BIAS: tl.constexpr, INTERPRETED: tl.constexpr,
+):  # fmt: skip
+    """One block of logits, or its share from one part of K. `BK` is a group's step."""
+    tiles_n = tl.cdiv(N, BN)
+    block = tl.program_id(0)
+    split = tl.program_id(1)
+    tokens = (block // tiles_n) * BT + tl.arange(0, BT)  # [BT]
+    experts = (block % tiles_n) * BN + tl.arange(0, BN)  # [BN]
+    first = split * tiles_per_split
+    last = tl.minimum(first + tiles_per_split, tl.cdiv(K, BK * GROUPS))
+    logits = block_of(
+        x_ptr, w_ptr, tokens, experts, first, last, T, N, K, stride_xt, stride_wn, BT, BN, BK, GROUPS, SWAP, INTERPRETED
+    )  # fmt: skip
     finish(
         logits, tokens, experts, split, block,
         bias_ptr, out_ptr, partials_ptr, counters_ptr, T, N, SPLITS, SPLITS_2, HAS_BIAS, INTERPRETED,
