@@ -206,7 +206,8 @@ class Family:
     supported and ok on a case is the one that ratios are quoted against. `twin(case)` is a small
     case of the same kind, for the interpreter. `output_dtype(case)` is the case's dtype unless the
     family says otherwise; of several outputs all have it, or it names one for each, joined by commas.
-    Outputs of `int32`, such as positions, have to be exact. `make_case` makes cases that no catalog lists, of somebody's own shapes:
+    Outputs of `int32`, such as positions, have to be exact.
+    `make_case` makes cases that no catalog lists, of somebody's own shapes:
     `make_case(dims, dtype, precision, tags, origin)`, where `dims` are those of a product
     C[m, n] = A[m, k] @ B[k, n]; it raises ValueError, with a sentence, for what the family does not compute.
     `activations` names the inputs that the layer before has just written, for

@@ -16,12 +16,12 @@ def finish(
     logits, tokens, experts, split, block,
     bias_ptr, out_ptr, partials_ptr, counters_ptr,
     T, N,
-    SPLITS: tl.constexpr, SPLITS_2: tl.constexpr, HAS_BIAS: tl.constexpr, INTERPRETED: tl.constexpr,
+    SPLITS: tl.constexpr, AT_ONCE: tl.constexpr, HAS_BIAS: tl.constexpr, INTERPRETED: tl.constexpr,
 ):  # fmt: skip
     """Stores logits [BT, BN] of tokens [BT] and experts [BN].
 
     Where `SPLITS` programs share the block, each leaves its part in partials [S, T, N], and the last to arrive at the
-    block's counter adds them in the order of S. `SPLITS_2` is the power of two from `SPLITS` up.
+    block's counter adds them in the order of S, and asks for `AT_ONCE` of them at a time.
     """
     place = tokens.to(tl.int64)[:, None] * N + experts[None, :]  # [BT, BN]
     inside = (tokens < T)[:, None] & (experts < N)[None, :]
@@ -29,14 +29,13 @@ def finish(
         size = tl.cast(T, tl.int64) * N
         tl.store(partials_ptr + split * size + place, logits, mask=inside)
         if is_last(counters_ptr + block, SPLITS):
-            parts = tl.arange(0, SPLITS_2)[:, None, None]  # [SPLITS_2, 1, 1]
-            held = tl.load(
-                partials_ptr + parts * size + place[None, :, :],
-                mask=(parts < SPLITS) & inside[None, :, :],
-                other=0.0,
-                cache_modifier=".cg",
-            )  # [SPLITS_2, BT, BN]
-            _store(tl.sum(held, axis=0), experts, place, inside, bias_ptr, out_ptr, N, HAS_BIAS, INTERPRETED)
+            total = tl.zeros_like(logits)
+            for part in range(0, SPLITS, AT_ONCE):
+                for other in tl.static_range(AT_ONCE):
+                    held = partials_ptr + (part + other) * size + place
+                    is_there = inside & (part + other < SPLITS)
+                    total += tl.load(held, mask=is_there, other=0.0, cache_modifier=".cg")
+            _store(total, experts, place, inside, bias_ptr, out_ptr, N, HAS_BIAS, INTERPRETED)
     else:
         _store(logits, experts, place, inside, bias_ptr, out_ptr, N, HAS_BIAS, INTERPRETED)
 

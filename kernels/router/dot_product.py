@@ -155,7 +155,7 @@ def _dot(
     T, N, K, part,
     stride_xt, stride_wn,
     BT: tl.constexpr, BN: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr, UNROLL: tl.constexpr,
-    X_AHEAD: tl.constexpr, STRONG: tl.constexpr, SPLITS: tl.constexpr, SPLITS_2: tl.constexpr,
+    X_AHEAD: tl.constexpr, STRONG: tl.constexpr, SPLITS: tl.constexpr, AT_ONCE: tl.constexpr,
     HAS_BIAS: tl.constexpr, INTERPRETED: tl.constexpr,
 ):  # fmt: skip
     """One block of logits, or its share from one part of K. `part` is a whole number of LANES * EACH."""
@@ -164,11 +164,12 @@ def _dot(
     block_t = tl.program_id(2)
     tokens = block_t * BT + tl.arange(0, BT)  # [BT]
     experts = block_n * BN + tl.arange(0, BN)  # [BN]
-    lane = tl.arange(0, LANES)[:, None] * EACH + tl.arange(0, EACH)[None, :]  # [LANES, EACH]
-    x_rows = x_ptr + tokens.to(tl.int64)[:, None, None, None] * stride_xt  # [BT, 1, 1, 1]
-    w_rows = w_ptr + experts.to(tl.int64)[None, :, None, None] * stride_wn  # [1, BN, 1, 1]
-    token_is_there = (tokens < T)[:, None, None, None]
-    expert_is_there = (experts < N)[None, :, None, None]
+    # One contiguous dimension along K, so that threads come to lie along it, each with EACH neighbours.
+    ahead_of = tl.arange(0, LANES * EACH)[None, None, :]  # [1, 1, LANES * EACH]
+    x_rows = x_ptr + tokens.to(tl.int64)[:, None, None] * stride_xt  # [BT, 1, 1]
+    w_rows = w_ptr + experts.to(tl.int64)[None, :, None] * stride_wn  # [1, BN, 1]
+    token_is_there = (tokens < T)[:, None, None]
+    expert_is_there = (experts < N)[None, :, None]
     first = split * part
     last = tl.minimum(first + part, K)
     total = tl.zeros((BT, BN, LANES), dtype=tl.float32)
@@ -176,25 +177,26 @@ def _dot(
         weights = ()
         ahead = ()
         for piece in tl.static_range(UNROLL):
-            ks = start + piece * LANES * EACH + lane[None, None, :, :]  # [1, 1, LANES, EACH]
+            ks = start + piece * LANES * EACH + ahead_of
             w = tl.load(w_rows + ks, mask=expert_is_there & (ks < last), other=0.0, volatile=STRONG)
             weights = weights + (w,)  # noqa: RUF005 - Triton knows no unpacking
         if X_AHEAD:
             for piece in tl.static_range(UNROLL):
-                ks = start + piece * LANES * EACH + lane[None, None, :, :]
+                ks = start + piece * LANES * EACH + ahead_of
                 x = tl.load(x_rows + ks, mask=token_is_there & (ks < last), other=0.0, volatile=STRONG)
                 ahead = ahead + (x,)  # noqa: RUF005
         for piece in tl.static_range(UNROLL):
             if X_AHEAD:
-                x = ahead[piece]  # [BT, 1, LANES, EACH]
+                x = ahead[piece]  # [BT, 1, LANES * EACH]
             else:
-                ks = start + piece * LANES * EACH + lane[None, None, :, :]
+                ks = start + piece * LANES * EACH + ahead_of
                 x = tl.load(x_rows + ks, mask=token_is_there & (ks < last), other=0.0)
-            total += tl.sum(x.to(tl.float32) * weights[piece].to(tl.float32), axis=3)
+            products = x.to(tl.float32) * weights[piece].to(tl.float32)  # [BT, BN, LANES * EACH]
+            total += tl.sum(tl.reshape(products, (BT, BN, LANES, EACH)), axis=3)
     logits = tl.sum(total, axis=2)  # [BT, BN]
     finish(
         logits, tokens, experts, split, block_t * tl.num_programs(0) + block_n,
-        bias_ptr, out_ptr, partials_ptr, counters_ptr, T, N, SPLITS, SPLITS_2, HAS_BIAS, INTERPRETED,
+        bias_ptr, out_ptr, partials_ptr, counters_ptr, T, N, SPLITS, AT_ONCE, HAS_BIAS, INTERPRETED,
     )  # fmt: skip
 
 
@@ -226,7 +228,7 @@ def launch(x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, held: Scratch
             x.stride(0), w.stride(0),
             BT=tile.block_t, BN=tile.block_n, LANES=32 * tile.num_warps, EACH=each, UNROLL=tile.unroll,
             X_AHEAD=tile.unroll * (tile.block_t + tile.block_n) <= _MOST_AHEAD,
-            STRONG=tile.strong == 1, SPLITS=tile.splits, SPLITS_2=triton.next_power_of_2(tile.splits),
+            STRONG=tile.strong == 1, SPLITS=tile.splits, AT_ONCE=operands.parts_at_once(tile.splits, tile.block_t * tile.block_n, tile.num_warps),
             HAS_BIAS=bias is not None, INTERPRETED=interpreted, num_warps=tile.num_warps,
         ),
     )  # fmt: skip

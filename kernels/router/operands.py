@@ -14,6 +14,8 @@ from gemmgate.suite.cases import Case
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 _COMMON_COUNTERS = 4096
+_MOST_HELD = 64
+"""Partial sums a thread has asked for and not yet added."""
 
 
 def check(x: Tensor, w: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> None:
@@ -96,6 +98,11 @@ def common_counters(device: torch.device) -> Tensor | None:
 @cache
 def _counters_of(index: int, stream: int) -> Tensor:
     return torch.zeros(_COMMON_COUNTERS, dtype=torch.int32, device=torch.device("cuda", index))
+
+
+def parts_at_once(splits: int, block: int, num_warps: int) -> int:
+    """Parts that the last program asks for together: what a thread can hold, of `block` sums over all threads."""
+    return max(1, min(splits, _MOST_HELD * 32 * num_warps // block))
 
 
 def torch_dtype(word: str) -> torch.dtype:

@@ -40,7 +40,7 @@ _SHARED_BYTES = 48 * 1024
 """What every GPU has: used where the target does not say."""
 _MOST_SPLITS = 64
 _MOST_HELD = 512
-"""Partial sums a thread of the last program asks for at once."""
+"""Partial sums that a thread of the last program reads."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _blocks(t: int, n: int) -> tuple[int, int]:
 
 
 def _most_splits(block_t: int, block_n: int, num_warps: int) -> int:
-    """Parts that the last to arrive can hold in registers and memory on their way there, all asked for at once."""
+    """Parts that one program, the last to arrive, adds up in a time that is small beside the product's."""
     held = _MOST_HELD * 32 * num_warps // (block_t * block_n)
     return max(1, min(_MOST_SPLITS, 1 << max(held.bit_length() - 1, 0)))
 
@@ -202,7 +202,7 @@ def _multiply(
     T, N, K, tiles_per_split,
     stride_xt, stride_wn,
     BT: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUPS: tl.constexpr, SWAP: tl.constexpr,
-    SPLITS: tl.constexpr, SPLITS_2: tl.constexpr, HAS_BIAS: tl.constexpr, INTERPRETED: tl.constexpr,
+    SPLITS: tl.constexpr, AT_ONCE: tl.constexpr, HAS_BIAS: tl.constexpr, INTERPRETED: tl.constexpr,
 ):  # fmt: skip
     """One block of logits, or its share from one part of K. `BK` is a group's step."""
     tiles_n = tl.cdiv(N, BN)
@@ -217,7 +217,7 @@ def _multiply(
     )  # fmt: skip
     finish(
         logits, tokens, experts, split, block,
-        bias_ptr, out_ptr, partials_ptr, counters_ptr, T, N, SPLITS, SPLITS_2, HAS_BIAS, INTERPRETED,
+        bias_ptr, out_ptr, partials_ptr, counters_ptr, T, N, SPLITS, AT_ONCE, HAS_BIAS, INTERPRETED,
     )  # fmt: skip
 
 
@@ -245,7 +245,7 @@ def launch(x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, held: Scratch
             t, n, k, triton.cdiv(triton.cdiv(k, tile.block_k), tile.splits),
             x.stride(0), w.stride(0),
             BT=tile.block_t, BN=tile.block_n, BK=tile.block_k // tile.groups, GROUPS=tile.groups, SWAP=tile.swap == 1,
-            SPLITS=tile.splits, SPLITS_2=triton.next_power_of_2(tile.splits),
+            SPLITS=tile.splits, AT_ONCE=operands.parts_at_once(tile.splits, tile.block_t * tile.block_n, tile.num_warps),
             HAS_BIAS=bias is not None, INTERPRETED=interpreted,
             num_warps=tile.num_warps, num_stages=tile.num_stages,
         ),
