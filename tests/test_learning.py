@@ -115,7 +115,7 @@ def test_cache_state_is_the_usual_one() -> None:
     [
         ({"family": "other"}, "No family with times matches 'other'"),
         ({"cache": "hot"}, "No cache state matches 'hot'.*serving"),
-        ({"among": ("fwe",)}, "No implementation with times matches 'fwe'.*Did you mean few"),
+        ({"among": ("fex",)}, "No implementation with times matches 'fex'.*Did you mean few"),
         ({"hold_out": ("m",)}, "No size matches 'm'"),
     ],
 )

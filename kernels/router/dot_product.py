@@ -13,7 +13,8 @@ than w. Refuses more than 64 tokens, and a CPU outside Triton's interpreter.
 """
 
 # Triton ships no types, and a jit function is Triton's language, not Python:
-# mypy: disable-error-code="import-untyped,untyped-decorator,no-untyped-def,attr-defined,assignment,var-annotated"
+# mypy: disable-error-code="import-untyped,untyped-decorator,no-untyped-def,attr-defined"
+# mypy: disable-error-code="assignment,var-annotated,unreachable"
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -228,7 +229,8 @@ def launch(x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, held: Scratch
             x.stride(0), w.stride(0),
             BT=tile.block_t, BN=tile.block_n, LANES=32 * tile.num_warps, EACH=each, UNROLL=tile.unroll,
             X_AHEAD=tile.unroll * (tile.block_t + tile.block_n) <= _MOST_AHEAD,
-            STRONG=tile.strong == 1, SPLITS=tile.splits, AT_ONCE=operands.parts_at_once(tile.splits, tile.block_t * tile.block_n, tile.num_warps),
+            STRONG=tile.strong == 1, SPLITS=tile.splits,
+            AT_ONCE=operands.parts_at_once(tile.splits, tile.block_t * tile.block_n, tile.num_warps),
             HAS_BIAS=bias is not None, INTERPRETED=interpreted, num_warps=tile.num_warps,
         ),
     )  # fmt: skip
