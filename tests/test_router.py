@@ -16,6 +16,8 @@ from gemmgate.kernels.router.inputs import make_inputs
 from gemmgate.kernels.router.reference import reference
 from gemmgate.suite.cases import Case, Target
 from gemmgate.suite.catalog import Selection, case_named, find, offered
+from gemmgate.suite.report import show
+from tests.runs import row, run
 
 BY_NAME = {case.name: case for case in FAMILY.cases}
 CPU = Target("cpu")
@@ -228,6 +230,15 @@ def test_bound_sees_a_dropped_tile() -> None:
 def _decided(exact: list[list[float]], found: list[list[float]], name: str = "mixtral-8x7b") -> dict[str, float]:
     case = case_of(len(exact), len(exact[0]), 16, "bf16", name=f"{name}-t{len(exact)}-bf16")
     return dict(decision(case, {}, torch.tensor(found), torch.tensor(exact, dtype=torch.float64)))
+
+
+def test_report_shows_the_decision() -> None:
+    """A run's report has a line for each row with a decision, with the family's own numbers; other runs have none."""
+    shares = {"agree": 0.998, "tied": 0.002, "differ": 0.0, "moved": 0.000123}
+    shown = show(run([row("linear", decision=shares), row("cublas")]), "markdown")
+    assert "| case | implementation | error | agree | tied | differ | moved |" in shown
+    assert "| m32-n32-k32768-bf16 | linear | 3.0e-03 | 0.9980 | 0.0020 | 0.0000 | 0.0001 |" in shown
+    assert "Decision" not in show(run([row("linear"), row("cublas")]), "markdown")
 
 
 def test_same_experts_agree() -> None:

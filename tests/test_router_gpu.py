@@ -118,9 +118,11 @@ def test_compiled_block_matches_eager() -> None:
     """Inductor compiles a gate once for every T from 2 on, with the tier that runs eagerly."""
     torch._dynamo.reset()
     w = torch.randn(256, 2048, device=DEVICE).bfloat16()
-    compiled = torch.compile(
-        lambda x: torch.sigmoid(logits(x, w, out_dtype=torch.float32)), dynamic=True, fullgraph=True
-    )
+
+    def gate(x: Tensor) -> Tensor:
+        return torch.sigmoid(logits(x, w, out_dtype=torch.float32))
+
+    compiled = torch.compile(gate, dynamic=True, fullgraph=True)
     tokens = {t: torch.randn(t, 2048, device=DEVICE).bfloat16() for t in (16, 17, 4096, 1, 0)}
     for t, x in tokens.items():
         torch.testing.assert_close(compiled(x), gate(x))
