@@ -215,3 +215,19 @@ def test_experts_of_every_rule(model: Model, name: str) -> None:
     exact_weights, exact = topk_reference(case, inputs)
     assert torch.equal(experts.double(), exact)
     torch.testing.assert_close(weights.double(), exact_weights, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["one_launch", "two_launches"])
+def test_groups_and_corrections_by_hand(name: str) -> None:
+    """A group counts by its two best; its experts are taken though a correction makes one worth less than 0."""
+    case = topk_case_of(1, 4, 16, Rule("sigmoid", 2, 2, 1, corrected=True, normalised=False))
+    x = torch.zeros(1, 16).bfloat16()
+    x[0, :4] = torch.tensor([3.0, -9.0, 2.0, 1.0])
+    inputs = {"x": x, "w": torch.eye(4, 16).bfloat16(), "correction": torch.tensor([0.0, 0.0, 0.0, -0.25])}
+    call = FUSED[name].prepare(case, inputs, CPU, None).bind(inputs)
+    weights, experts = call()
+    assert experts.tolist() == [[2, 3]]
+    torch.testing.assert_close(weights, torch.sigmoid(torch.tensor([[2.0, 1.0]])))
+    inputs["correction"][2:] = -2.0
+    inputs["correction"][:2] = torch.tensor([-0.5, -0.8])
+    assert call()[1].tolist() == [[0, 1]]

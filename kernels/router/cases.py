@@ -149,8 +149,8 @@ def make_case(
     known = {"t" if name == "m" else name: size for name, size in dims.items()}
     if set(known) != {"t", "n", "k"} or len(known) != len(dims) or min(known.values()) < 1:
         raise ValueError(f"{FAMILY} has the dimensions t (or m), n and k, each at least 1; not {dict(dims)}.")
-    if (dtype, precision) not in (("bf16", "acc32"), ("fp32", "ieee")):
-        raise ValueError(f"{FAMILY} computes in bf16 acc32 and fp32 ieee; not in {dtype} {precision}.")
+    if (dtype, precision) not in (("bf16", "acc32"), ("fp16", "acc32"), ("fp32", "ieee")):
+        raise ValueError(f"{FAMILY} computes in bf16 acc32, fp16 acc32 and fp32 ieee; not in {dtype} {precision}.")
     made = case_of(known["t"], known["n"], known["k"], dtype, origin=origin)
     return Case(**{**{name: getattr(made, name) for name in Case.__dataclass_fields__}, "tags": tags})
 
