@@ -3,7 +3,7 @@
 x [T, K], w [N, K], bias [N] or none, T dynamic. `torch._inductor.kernel.custom_op` lets an operator bring
 decompositions and split points: every range is tuned at its upper end, the last at `MOST_TOKENS`, and the compiled code
 looks at T for each call. The ways are the model's own call, decompose-K with up to four splits, and a product and sum
-over three dimensions. Ranges end at `SPLIT_POINTS`, which are the talk's; a learned tree exports others.
+over three dimensions. Ranges end at `SPLIT_POINTS`, as one would set them by hand; a learned tree exports others.
 Refuses a CPU and a torch that has no such registration.
 """
 
