@@ -169,7 +169,7 @@ def fleet(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
     """Run the tests (`-- -k word` and all else that pytest takes)."""
-    python = torch_environment(session, "tests", "publish")
+    python = torch_environment(session, "tests", "publish", "learn")
     session.run(python, "-m", "pytest", *session.posargs, external=True)
 
 

@@ -112,8 +112,10 @@ class Prepared:
     `bind(inputs)` gives the call for one set of inputs. It is untimed, may pack weights and allocate,
     and never compiles. The call runs on the current stream, does not synchronise with the host,
     launches the same kernels each time, and writes nothing but its outputs and the tensors that
-    `bind` appended to `workspaces`, whose contents need not survive between calls. `readings_s` is what
-    a tuner of its own measured while preparing, seconds by choice; `algorithm` then names the choice.
+    `bind` appended to `workspaces`, whose contents need not survive between calls, and to `state`, which
+    `bind` fills and every call leaves as it found it, such as counters that are zero between calls.
+    `readings_s` is what a tuner of its own measured while preparing, seconds by choice; `algorithm` then
+    names the choice.
     """
 
     bind: Callable[[Inputs], Call]
@@ -123,6 +125,7 @@ class Prepared:
     workspaces: list[Any] = field(default_factory=list, compare=False)
     device_code: str = ""
     readings_s: Mapping[str, float] | None = None
+    state: list[Any] = field(default_factory=list, compare=False)
 
 
 @dataclass(frozen=True)
@@ -202,11 +205,14 @@ class Family:
     output dtype, which it measures on the reference. `yardsticks` are ordered: the first that is
     supported and ok on a case is the one that ratios are quoted against. `twin(case)` is a small
     case of the same kind, for the interpreter. `output_dtype(case)` is the case's dtype unless the
-    family says otherwise. `make_case` makes cases that no catalog lists, of somebody's own shapes:
+    family says otherwise; of several outputs all have it, or it names one for each, joined by commas.
+    Outputs of `int32`, such as positions, have to be exact.
+    `make_case` makes cases that no catalog lists, of somebody's own shapes:
     `make_case(dims, dtype, precision, tags, origin)`, where `dims` are those of a product
     C[m, n] = A[m, k] @ B[k, n]; it raises ValueError, with a sentence, for what the family does not compute.
     `activations` names the inputs that the layer before has just written, for
-    the cache state `serving`; the others are weights.
+    the cache state `serving`; the others are weights. `decision`, a `module:attribute` string too, says what an error
+    of the output does to what the output is for: `decision(case, inputs, output, reference)` gives numbers by name.
     """
 
     name: str
@@ -224,6 +230,7 @@ class Family:
     about: str = ""
     make_case: Callable[[Mapping[str, int], str, str, tuple[str, ...], str], Case] | None = None
     activations: tuple[str, ...] = ()
+    decision: str = ""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -26,6 +26,7 @@ _AS_SAID = (
     "error",
     "error_worst_tile",
     "error_bound",
+    "decision",
     "sm_clock_hz",
     "power_w",
     "joules",

@@ -135,8 +135,9 @@ class Row:
     bound; `error_bound` what was allowed for the whole. `roof_s` is the least time that the measured
     roofs allow. Of the choices behind it, `readings_s` is what the implementation's own tuner measured and
     `screened_s` what the harness did when it chose. `cycles` is the time in cycles of the SM clock, `joules`
-    the energy, each a call. A static row is one kernel, `phase` its name, compiled for `target`; registers are
-    those of a thread, bytes of shared memory those of a block, `resident_*` what a multiprocessor holds at once.
+    the energy, each a call. `decision` are the family's own numbers about what the error does. A static row is
+    one kernel, `phase` its name, compiled for `target`; registers are those of a thread, bytes of shared memory
+    those of a block, `resident_*` what a multiprocessor holds at once.
     """
 
     family: str
@@ -182,6 +183,7 @@ class Row:
     error: float | None = None
     error_worst_tile: float | None = None
     error_bound: float | None = None
+    decision: Mapping[str, float] | None = None
     kernels: int | None = None
     kernel_names: tuple[str, ...] = ()
     tile: Mapping[str, Any] | None = None

@@ -34,9 +34,11 @@ def has_option(name: str) -> bool:
 
 
 def compile_once(
-    function: Callable[..., Tensor], tensors: tuple[Tensor, ...], options: Mapping[str, object]
-) -> Callable[..., Tensor]:
+    function: Callable[..., Any], tensors: tuple[Tensor, ...], options: Mapping[str, object]
+) -> Callable[..., Any]:
     """`function` compiled for the shapes, strides and dtypes of `tensors`, which are its arguments in this order.
+
+    It returns a tensor or a tuple of tensors, and so does what is compiled.
 
     An option that this torch does not have raises ValueError: `has_option` asks beforehand.
     """
@@ -56,8 +58,8 @@ def compile_once(
         torch.compile(function, backend=backend, fullgraph=True, dynamic=False)(*tensors)
     (inner,) = compiled
 
-    def call(*arguments: Tensor) -> Tensor:
-        (out,) = inner(*arguments)
-        return out
+    def call(*arguments: Tensor) -> Any:
+        outs = inner(*arguments)
+        return outs[0] if len(outs) == 1 else tuple(outs)
 
     return call

@@ -29,6 +29,7 @@ DTYPES = {
     "fp32": torch.float32,
     "fp8e4m3": torch.float8_e4m3fn,
     "int8": torch.int8,
+    "int32": torch.int32,
 }
 
 
@@ -54,13 +55,15 @@ def compare(
 ) -> Errors:
     """The worst output of a call against its float64 reference.
 
-    `allowance` is the accumulation error allowed, ||d|| / ||reference||.
+    `allowance` is the accumulation error allowed, ||d|| / ||reference||. `dtype` is one word for all outputs, or one
+    for each, joined by commas; `int32` has to be exact.
     """
     if len(outputs) != len(references):
         return _wrong("output_count", f"{len(outputs)} outputs where the reference has {len(references)}")
     worst: Errors | None = None
-    for output, reference in zip(outputs, references, strict=True):
-        found = _compare_one(output, reference, DTYPES[dtype], allowance)
+    words = dtype.split(",") if "," in dtype else [dtype] * len(outputs)
+    for output, reference, word in zip(outputs, references, words, strict=True):
+        found = _compare_one(output, reference, DTYPES[word], allowance)
         if found.reason:
             return found
         if worst is None or found.error > worst.error:
@@ -96,10 +99,12 @@ def _compare_one(output: torch.Tensor, reference: torch.Tensor, dtype: torch.dty
     if bad:
         return _wrong("not_finite", f"{bad} of {result.numel()} elements are NaN or Inf where the reference is finite")
     difference = torch.where(result == exact, 0.0, result - exact)
+    wrong = int((difference != 0).sum())
+    if wrong and dtype == torch.int32:
+        return _wrong("wrong_numbers", f"{wrong} of {result.numel()} whole numbers are not those of the reference")
     rounding = exact.to(dtype).double() - exact
     total = exact.square().sum()
     if total == 0:
-        wrong = int((difference != 0).sum())
         if wrong:
             return _wrong("error_above_bound", f"{wrong} elements are not zero where the reference is")
         return Errors(0.0, 0.0, 0.0)

@@ -26,6 +26,7 @@ def check_results(work: Work, name: str, synchronize: Callable[[], None]) -> dic
     begin = time.perf_counter()
     prepared, implementation = work.ready[name], work.implementations[name]
     worst = Errors(0.0, 0.0, 0.0)
+    decision: dict[str, float] | None = None
     for slot in (0, _OTHER_SEED):
         inputs = work.ring.slots[0] if slot == 0 else work.make(slot)
         prepared.workspaces.clear()
@@ -33,6 +34,8 @@ def check_results(work: Work, name: str, synchronize: Callable[[], None]) -> dic
             call = prepared.bind(inputs)
             outputs, errors = _correct(work, slot, call(), synchronize)
             worst = max(worst, errors, key=lambda found: found.error)
+            if slot == 0 and work.decide is not None:
+                decision = dict(work.decide(inputs, outputs[0], work.expected(slot)[0]))
             kept = [tensor.clone() for tensor in outputs]
             check.poison(outputs)
             check.poison(tensors_in(prepared.workspaces))
@@ -47,6 +50,7 @@ def check_results(work: Work, name: str, synchronize: Callable[[], None]) -> dic
         "error": worst.error,
         "error_worst_tile": worst.worst_tile,
         "error_bound": worst.bound,
+        "decision": decision,
         "check_s": time.perf_counter() - begin,
     }
 

@@ -35,6 +35,7 @@ class Work:
     shown: dict[str, Proof] = field(default_factory=dict)
     serving: Ring | None = None
     doubled: dict[str, Ring] = field(default_factory=dict)
+    decide: Callable[[Inputs, torch.Tensor, torch.Tensor], dict[str, float]] | None = None
 
     @property
     def activation_bytes(self) -> int:

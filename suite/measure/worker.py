@@ -193,13 +193,16 @@ class Worker:
         reference = self._catalog.load(case.family, family.reference)
         seed, data = request["seed"], request["data"]
         self._at("", "make inputs")
-        return self._bench.begin(
+        work = self._bench.begin(
             family,
             case,
             lambda slot: make_inputs(case, seed + slot, self._device, data),
             lambda inputs: reference(case, inputs),
             cold=bool({"cold", "serving"} & set(request["caches"])),
         )
+        if family.decision:
+            work.decide = partial(self._catalog.load(case.family, family.decision), case)
+        return work
 
     def _check(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return self._bench.check(self._work, request["implementation"])

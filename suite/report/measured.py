@@ -10,6 +10,7 @@ from gemmgate.suite.compare import Rated, rate
 from gemmgate.suite.records import Row, Run
 from gemmgate.suite.report import units
 from gemmgate.suite.report.checks import by_data, cross_checks, timed_singly, without_checks
+from gemmgate.suite.report.decisions import decisions
 from gemmgate.suite.report.layout import Block, Cell, Column, Notes, Table, cells
 from gemmgate.suite.report.means import means
 from gemmgate.suite.report.static import static_blocks
@@ -63,7 +64,7 @@ def _family(family: str, rated: Sequence[Rated], run: Run) -> list[Block]:
         found.append(_values(f"{family}: values" if shown else title, values))
     if not found:
         found.append(Notes((f"{title}: nothing was measured.",), "head"))
-    found += cross_checks(rated) + timed_singly(rated) + by_data(rated) + _failures(rated)
+    found += cross_checks(rated) + timed_singly(rated) + by_data(rated) + decisions(rated) + _failures(rated)
     if shown:
         found += means(timed, caches, cases)
         found += totals(family, timed, run.selection, caches)

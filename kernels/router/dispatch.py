@@ -1,0 +1,208 @@
+"""logits = x @ w^T + bias by whatever is fastest for T, N and K on this device: the family's public function.
+
+The choice is pure: the tuned range of T that the call lies in, else the tuned case, else a rule. Within a range the
+tile is the range's own. `dispatch` is that choice as an implementation; its `algorithm` says which tier ran and why.
+Beside it, to show what the choice is worth: `hand_ranges`, with ranges as one would write them down (up to 1, 128, 512
+and above), each with the tile of its upper end, as a tuner takes it that looks there only; and `single_choice`, one
+kernel with the tile for 16 tokens whatever T is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gemmgate.kernels import _tuned
+from gemmgate.kernels._triton import host
+from gemmgate.kernels.router import decompose_k, dot_product, library, operands, split_k, tables
+from gemmgate.kernels.router.cases import case_of, has_bias, output_dtype, sizes
+from gemmgate.kernels.router.inputs import WORD
+from gemmgate.suite.cases import Case, Implementation, Inputs, Prepared, Refusal, Target, Tile
+
+TIERS: dict[str, Implementation] = {
+    dot_product.NAME: dot_product.IMPLEMENTATION,
+    split_k.NAME: split_k.IMPLEMENTATION,
+    **decompose_k.IMPLEMENTATIONS,
+    **library.IMPLEMENTATIONS,
+}
+"""What may be chosen, by name."""
+_MOST_DOT_TOKENS = {"bf16": 4, "fp16": 4, "fp32": 16}
+_MOST_SPLIT_TOKENS = 64
+"""The rule's ends, from arithmetic alone: a dot product reads all tokens for every few experts; from 64 tokens on, a
+library's tiles are full."""
+_SINGLE_TOKENS = 16
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which implementation with which tile, and on what grounds."""
+
+    implementation: str
+    tile: Tile | None
+    why: str
+
+
+def choose(case: Case, target: Target) -> Choice:
+    """The fastest tier known for a case on a target."""
+    piece = tables.range_of(case, target)
+    if piece is not None and (choice := _tuned_choice(piece, case, target, f"tuned range up to {piece['up_to']}")):
+        return choice
+    entry = _tuned.lookup(tables.PACKAGE, case.name, target)
+    if entry is not None and (choice := _tuned_choice(entry, case, target, "tuned case")):
+        return choice
+    return Choice(_by_rule(case, target), None, "rule")
+
+
+def _tuned_choice(entry: Mapping[str, Any], case: Case, target: Target, why: str) -> Choice | None:
+    """What a table says, if it can run here. Logits are never rounded on their way, however fast that is."""
+    name = entry["implementation"]
+    if name == "linear_float":
+        return Choice(best_library(case, target), None, why)
+    return Choice(name, entry.get("tile"), why) if _is_possible(name, case, target) else None
+
+
+def _by_rule(case: Case, target: Target) -> str:
+    t, _, _ = sizes(case)
+    if t <= _MOST_DOT_TOKENS[case.dtype] and _is_possible(dot_product.NAME, case, target):
+        return dot_product.NAME
+    if t <= _MOST_SPLIT_TOKENS and _is_possible(split_k.NAME, case, target):
+        return split_k.NAME
+    return best_library(case, target)
+
+
+def best_library(case: Case, target: Target) -> str:
+    """The library's call that gives the logits without a rounding in between."""
+    if output_dtype(case) == case.dtype:
+        return "linear"
+    return "mm_out_dtype" if target.is_gpu else "upcast_fp32"
+
+
+def _is_possible(name: str, case: Case, target: Target) -> bool:
+    return name in TIERS and TIERS[name].supports(case, target) is None
+
+
+def hand_choice(case: Case, target: Target) -> Choice:
+    """By ranges that nobody measured, with the tile of a range's upper end."""
+    t, _, _ = sizes(case)
+    ends = ((1, dot_product.NAME), (128, split_k.NAME), (512, "decompose_k_best"))
+    end, name = next(((end, name) for end, name in ends if t <= end), (0, ""))
+    if not _is_possible(name, case, target):
+        return Choice(best_library(case, target), None, "no kernel for this range" if name else "above 512")
+    top = _with_tokens(case, end)
+    chosen: Tile | None = None
+    if name == dot_product.NAME:
+        chosen = asdict(dot_product.choose_tile(top, target))
+    elif name == split_k.NAME:
+        chosen = asdict(split_k.choose_tile(top, target))
+    return Choice(name, chosen, f"up to {end}")
+
+
+def single_choice(case: Case, target: Target) -> Choice:
+    """One kernel and one tile for every T; the library where that kernel does not take the dtypes."""
+    if not _is_possible(split_k.NAME, case, target):
+        return Choice(best_library(case, target), None, f"{split_k.NAME} does not take it")
+    tile = split_k.choose_tile(_with_tokens(case, _SINGLE_TOKENS), target)
+    return Choice(split_k.NAME, asdict(tile), f"the tile for {_SINGLE_TOKENS} tokens")
+
+
+def _with_tokens(case: Case, t: int) -> Case:
+    _, n, k = sizes(case)
+    return case_of(t, n, k, case.dtype, output_dtype(case), bias=has_bias(case))
+
+
+def logits(x: Tensor, w: Tensor, bias: Tensor | None = None, out_dtype: torch.dtype | None = None) -> Tensor:
+    """x [..., K] times w [N, K] transposed, plus bias [N], as [..., N] in `out_dtype`, by default that of x.
+
+    x and w are both bf16, fp16 or fp32, of any strides; `out_dtype` is theirs or torch.float32. Sums are fp32, rounded
+    once. No tokens give an empty tensor. One opaque operator, `gemmgate::router_logits`: it compiles and exports with
+    any number of tokens, and chooses as it does when called eagerly. Without a gradient. Raises ValueError, with the
+    values, for what is no such product.
+    """
+    flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+    out: Tensor = _logits_op(flat, w, bias, out_dtype or x.dtype)
+    return out if x.dim() == 2 else out.view(*x.shape[:-1], w.shape[0])
+
+
+@torch.library.custom_op("gemmgate::router_logits", mutates_args=())
+def _logits_op(x: Tensor, w: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+    operands.check(x, w, bias, out_dtype)
+    if x.shape[0] == 0 or w.shape[0] == 0:
+        return operands.new_logits(x, w, out_dtype)
+    contiguous = operands.rows_are_contiguous(x, w, bias)
+    with torch.cuda.device(x.device) if x.is_cuda else nullcontext():
+        sizes_of = x.shape[0], w.shape[0], x.shape[1]
+        run = _chosen(*sizes_of, x.dtype, out_dtype, bias is not None, contiguous, x.device)
+        return run(x, w, bias, out_dtype)
+
+
+@_logits_op.register_fake
+def _(x: Tensor, w: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+    operands.check(x, w, bias, out_dtype)
+    return x.new_empty(x.shape[0], w.shape[0], dtype=out_dtype)
+
+
+Run = Callable[[Tensor, Tensor, Tensor | None, torch.dtype], Tensor]
+
+
+@lru_cache(maxsize=16384)
+def _chosen(
+    t: int,
+    n: int,
+    k: int,
+    dtype: torch.dtype,
+    out_dtype: torch.dtype,
+    has_bias: bool,
+    contiguous: bool,
+    device: torch.device,
+) -> Run:
+    """What runs for operands of these sizes, dtypes and device."""
+    case = case_of(t, n, k, WORD[dtype], WORD[out_dtype], bias=has_bias)
+    target = host.target_of(device)
+    if not contiguous or k == 0:
+        return _run_library(best_library(case, target))
+    choice = choose(case, target)
+    numbers = {name: int(size) for name, size in (choice.tile or {}).items()}
+    if choice.implementation == dot_product.NAME:
+        dot_tile = dot_product.Tile(**numbers) if numbers else dot_product.choose_tile(case, target)
+        return partial(dot_product.run, tile=dot_tile)
+    if choice.implementation == split_k.NAME:
+        split_tile = split_k.Tile(**numbers) if numbers else split_k.choose_tile(case, target)
+        return partial(split_k.run, tile=split_tile)
+    if choice.implementation in decompose_k.IMPLEMENTATIONS:
+        return partial(decompose_k.decompose_k, splits=numbers["splits"])
+    return _run_library(choice.implementation)
+
+
+def _run_library(name: str) -> Run:
+    product = library.PRODUCTS[name]
+
+    def run(x: Tensor, w: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+        return product(x, w, bias)
+
+    return run
+
+
+def supports(case: Case, target: Target) -> Refusal | None:
+    return None
+
+
+def prepare(
+    choice_of: Callable[[Case, Target], Choice], case: Case, example: Inputs, target: Target, tile: Tile | None = None
+) -> Prepared:
+    if tile is not None:
+        raise ValueError(f"A dispatch chooses by itself and takes no tile, got {dict(tile)}.")
+    choice = choice_of(case, target)
+    prepared = TIERS[choice.implementation].prepare(case, example, target, choice.tile)
+    return replace(prepared, algorithm=f"{choice.implementation} ({choice.why})")
+
+
+IMPLEMENTATIONS = {
+    name: Implementation(name, "own", True, supports, partial(prepare, choice_of))
+    for name, choice_of in (("dispatch", choose), ("hand_ranges", hand_choice), ("single_choice", single_choice))
+}

@@ -1,0 +1,281 @@
+"""logits[t, n] = sum over k of x[t, k] w[n, k] + bias[n], without tensor cores: a dot product a token and expert.
+
+x [T, K], w [N, K] in bf16, fp16 or fp32 with K contiguous and rows anywhere; bias [N] or none; logits in the operands'
+dtype or fp32. Products are exact, or IEEE for fp32; sums are fp32.
+
+A program takes a few experts and a few tokens, and all of K or one of `splits` parts. Its threads lie along K, 16
+bytes each: it asks for all its weights at once, holds them in registers while it goes through the tokens, and adds up
+across threads once at the end. So few tokens cost what one costs, which is the time to fetch w and one reduction. Where
+there are too few experts to occupy a GPU, K is split: the last program to arrive adds the parts in their order.
+
+Wins while T is small; each program reads all its tokens, so it loses once that traffic, N / block_n times x, is more
+than w. Refuses more than 64 tokens, and a CPU outside Triton's interpreter.
+"""
+
+# Triton ships no types, and a jit function is Triton's language, not Python:
+# mypy: disable-error-code="import-untyped,untyped-decorator,no-untyped-def,attr-defined"
+# mypy: disable-error-code="assignment,var-annotated,unreachable"
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from gemmgate.kernels._triton import host
+from gemmgate.kernels.router import operands, tables
+from gemmgate.kernels.router.cases import ITEM_BYTES, output_dtype, sizes
+from gemmgate.kernels.router.device import finish
+from gemmgate.kernels.router.operands import Scratch, scratch
+from gemmgate.suite.cases import Call, Case, Footprint, Implementation, Inputs, Prepared, Refusal, Target
+from gemmgate.suite.cases import Tile as TileData
+
+NAME = "dot_product"
+MOST_TOKENS = 64
+_REGISTERS = 65536
+"""Of a multiprocessor."""
+_MOST_WEIGHTS = 16
+"""16-byte pieces of w that a thread asks for at once, each four registers; the rest of K follows in a loop."""
+_MOST_AHEAD = 28
+"""Pieces of w and x together up to which x is asked for at once, too."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Tokens and experts of a program, parts of K, warps, and pieces of an expert's row a thread fetches at once.
+
+    `strong` 1 makes these volatile loads, which the assembler may not move down to their use: otherwise it does, and
+    their latencies add up.
+    """
+
+    block_t: int
+    block_n: int
+    splits: int
+    num_warps: int
+    unroll: int
+    strong: int = 1
+
+    def __post_init__(self) -> None:
+        if any(size < 1 or size & (size - 1) for size in (self.block_t, self.block_n, self.num_warps)):
+            raise ValueError(f"block_t, block_n and num_warps must be powers of two, got {self}.")
+        if self.splits < 1 or self.unroll < 1:
+            raise ValueError(f"splits and unroll must be at least 1, got {self}.")
+
+
+def elements_at_once(dtype: str, num_warps: int) -> int:
+    """Elements of a row that a program's threads read together, 16 bytes each."""
+    return 32 * num_warps * (16 // ITEM_BYTES[dtype])
+
+
+def choose_tile(case: Case, target: Target) -> Tile:
+    """The tuned tile, or by rule: a program a multiprocessor or two, all of its weights in flight at once."""
+    tuned = tables.tuned_tile(NAME, case, target)
+    return Tile(**tuned) if tuned is not None else _by_rule(case, target)
+
+
+def _by_rule(case: Case, target: Target) -> Tile:
+    t, n, k = sizes(case)
+    multiprocessors = target.sm_count or 8
+    block_t = min(16, triton.next_power_of_2(max(t, 1)))
+    # Two programs a multiprocessor hide each other's latency while tokens are few; later, reading x twice costs more.
+    wanted = multiprocessors * (2 if t <= 4 else 1)
+    block_n = 1
+    while block_n < 4 and triton.cdiv(n, 2 * block_n) >= wanted:
+        block_n *= 2
+    if t > 4:
+        block_n = max(block_n, 2)
+    programs = triton.cdiv(n, block_n) * triton.cdiv(max(t, 1), block_t)
+    splits = 1
+    while splits < 16 and 2 * splits * programs <= multiprocessors and k >= 2 * splits * 256:
+        splits *= 2
+    part = triton.cdiv(k, splits)
+    num_warps = 8
+    while num_warps > 1 and _waste(part, elements_at_once(case.dtype, num_warps)) > 0.2:
+        num_warps //= 2
+    return Tile(block_t, block_n, splits, num_warps, _unroll(case, splits, num_warps, block_n))
+
+
+def _waste(part: int, at_once: int) -> float:
+    """Share of the threads' loads that lie beyond the end of a part of K."""
+    return triton.cdiv(part, at_once) * at_once / max(part, 1) - 1
+
+
+def _unroll(case: Case, splits: int, num_warps: int, block_n: int) -> int:
+    _, _, k = sizes(case)
+    pieces = triton.cdiv(triton.cdiv(k, splits), elements_at_once(case.dtype, num_warps))
+    return max(1, min(pieces, _MOST_WEIGHTS // block_n))
+
+
+def tiles(case: Case, target: Target) -> Sequence[TileData]:
+    """Every tile that gives a quarter of the multiprocessors work, and at most four waves, with sums in registers."""
+    t, n, k = sizes(case)
+    multiprocessors = target.sm_count or 8
+    tokens = triton.next_power_of_2(max(t, 1))
+    found = []
+    for block_t in sorted({min(tokens, 16), min(tokens, 8), min(tokens, 4)}):
+        for block_n in (1, 2, 4, 8):
+            for splits in (1, 2, 4, 8, 16, 32):
+                programs = triton.cdiv(n, block_n) * triton.cdiv(t, block_t) * splits
+                if not multiprocessors / 4 <= programs <= 4 * max(multiprocessors, n):
+                    continue
+                for num_warps in (1, 2, 4, 8, 16):
+                    unroll = _unroll(case, splits, num_warps, block_n)
+                    if _waste(triton.cdiv(k, splits), elements_at_once(case.dtype, num_warps)) > 0.5 or _registers(
+                        block_t, block_n, unroll
+                    ) > min(255, _REGISTERS // (32 * num_warps)):
+                        continue
+                    found += [asdict(Tile(block_t, block_n, splits, num_warps, unroll, strong)) for strong in (1, 0)]
+    return found or [asdict(_by_rule(case, target))]
+
+
+def _registers(block_t: int, block_n: int, unroll: int) -> int:
+    """About how many a thread needs: sums, weights, tokens' pieces two deep, addresses. What spills is no candidate."""
+    return 2 * block_t * block_n + 4 * block_n * unroll + 8 * block_t + 32
+
+
+def footprint(case: Case, target: Target, tile: TileData) -> Footprint:
+    """Each program reads its experts and all its tokens; parts are written and read once more."""
+    t, n, k = sizes(case)
+    block_t, block_n, splits = (int(tile[name]) for name in ("block_t", "block_n", "splits"))
+    tiles_t, tiles_n = triton.cdiv(max(t, 1), block_t), triton.cdiv(n, block_n)
+    item = ITEM_BYTES[case.dtype]
+    moved = tiles_t * n * k * item + tiles_n * t * k * item + t * n * ITEM_BYTES[output_dtype(case)]
+    moved += 2 * splits * t * n * 4 if splits > 1 else 0
+    shared = 4 * block_t * block_n * int(tile["num_warps"])
+    return Footprint(tiles_t * tiles_n * splits, int(tile["num_warps"]), shared, moved)
+
+
+@triton.jit
+def _dot(
+    x_ptr, w_ptr, bias_ptr, out_ptr, partials_ptr, counters_ptr,
+    T, N, K, part,
+    stride_xt, stride_wn,
+    BT: tl.constexpr, BN: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr, UNROLL: tl.constexpr,
+    X_AHEAD: tl.constexpr, STRONG: tl.constexpr, SPLITS: tl.constexpr, AT_ONCE: tl.constexpr,
+    HAS_BIAS: tl.constexpr, INTERPRETED: tl.constexpr,
+):  # fmt: skip
+    """One block of logits, or its share from one part of K. `part` is a whole number of LANES * EACH."""
+    block_n = tl.program_id(0)
+    split = tl.program_id(1)
+    block_t = tl.program_id(2)
+    tokens = block_t * BT + tl.arange(0, BT)  # [BT]
+    experts = block_n * BN + tl.arange(0, BN)  # [BN]
+    # One contiguous dimension along K, so that threads come to lie along it, each with EACH neighbours.
+    ahead_of = tl.arange(0, LANES * EACH)[None, None, :]  # [1, 1, LANES * EACH]
+    x_rows = x_ptr + tokens.to(tl.int64)[:, None, None] * stride_xt  # [BT, 1, 1]
+    w_rows = w_ptr + experts.to(tl.int64)[None, :, None] * stride_wn  # [1, BN, 1]
+    token_is_there = (tokens < T)[:, None, None]
+    expert_is_there = (experts < N)[None, :, None]
+    first = split * part
+    last = tl.minimum(first + part, K)
+    total = tl.zeros((BT, BN, LANES), dtype=tl.float32)
+    for start in range(first, last, UNROLL * LANES * EACH):
+        weights = ()
+        ahead = ()
+        for piece in tl.static_range(UNROLL):
+            ks = start + piece * LANES * EACH + ahead_of
+            w = tl.load(w_rows + ks, mask=expert_is_there & (ks < last), other=0.0, volatile=STRONG)
+            weights = weights + (w,)  # noqa: RUF005 - Triton knows no unpacking
+        if X_AHEAD:
+            for piece in tl.static_range(UNROLL):
+                ks = start + piece * LANES * EACH + ahead_of
+                x = tl.load(x_rows + ks, mask=token_is_there & (ks < last), other=0.0, volatile=STRONG)
+                ahead = ahead + (x,)  # noqa: RUF005
+        for piece in tl.static_range(UNROLL):
+            if X_AHEAD:
+                x = ahead[piece]  # [BT, 1, LANES * EACH]
+            else:
+                ks = start + piece * LANES * EACH + ahead_of
+                x = tl.load(x_rows + ks, mask=token_is_there & (ks < last), other=0.0)
+            products = x.to(tl.float32) * weights[piece].to(tl.float32)  # [BT, BN, LANES * EACH]
+            total += tl.sum(tl.reshape(products, (BT, BN, LANES, EACH)), axis=3)
+    logits = tl.sum(total, axis=2)  # [BT, BN]
+    finish(
+        logits, tokens, experts, split, block_t * tl.num_programs(0) + block_n,
+        bias_ptr, out_ptr, partials_ptr, counters_ptr, T, N, SPLITS, AT_ONCE, HAS_BIAS, INTERPRETED,
+    )  # fmt: skip
+
+
+def _scratch(x: Tensor, w: Tensor, tile: Tile, counters: Tensor | None = None) -> Scratch:
+    blocks = triton.cdiv(w.shape[0], tile.block_n) * triton.cdiv(x.shape[0], tile.block_t)
+    return scratch(x, w, tile.splits, blocks, counters)
+
+
+def run(x: Tensor, w: Tensor, bias: Tensor | None, out_dtype: torch.dtype, tile: Tile) -> Tensor:
+    """The logits in a new tensor. Operands are taken as they are: see `operands.check` and `refuse_strides`."""
+    out = operands.new_logits(x, w, out_dtype)
+    launch(x, w, bias, out, _scratch(x, w, tile, operands.common_counters(x.device)), tile)
+    return out
+
+
+def launch(x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, held: Scratch, tile: Tile) -> tuple[Any, ...]:
+    """The launch, none for an empty output."""
+    (t, k), n = x.shape, w.shape[0]
+    if t * n == 0:
+        return ()
+    interpreted = host.is_interpreted(_dot)
+    each = 16 // x.element_size()
+    at_once = 32 * tile.num_warps * each
+    part = triton.cdiv(triton.cdiv(k, tile.splits), at_once) * at_once
+    return (
+        _dot[(triton.cdiv(n, tile.block_n), tile.splits, triton.cdiv(t, tile.block_t))](
+            x, w, w if bias is None else bias, out, held.partials, held.counters,
+            t, n, k, part,
+            x.stride(0), w.stride(0),
+            BT=tile.block_t, BN=tile.block_n, LANES=32 * tile.num_warps, EACH=each, UNROLL=tile.unroll,
+            X_AHEAD=tile.unroll * (tile.block_t + tile.block_n) <= _MOST_AHEAD,
+            STRONG=tile.strong == 1, SPLITS=tile.splits,
+            AT_ONCE=operands.parts_at_once(tile.splits, tile.block_t * tile.block_n, tile.num_warps),
+            HAS_BIAS=bias is not None, INTERPRETED=interpreted, num_warps=tile.num_warps,
+        ),
+    )  # fmt: skip
+
+
+def supports(case: Case, target: Target) -> Refusal | None:
+    t, _, _ = sizes(case)
+    if t > MOST_TOKENS:
+        return "too_many_tokens", f"{t} tokens: beyond {MOST_TOKENS}, a dot product for each reads x too often."
+    return host.needs_gpu(_dot, target)
+
+
+def prepare(case: Case, example: Inputs, target: Target, tile: TileData | None = None) -> Prepared:
+    chosen = choose_tile(case, target) if tile is None else Tile(**{name: int(size) for name, size in tile.items()})
+    x, w, bias = example["x"], example["w"], example.get("bias")
+    operands.refuse_strides(NAME, x, w, bias)
+    out_dtype = operands.torch_dtype(output_dtype(case))
+    out = operands.new_logits(x, w, out_dtype)
+    compiled = launch(x, w, bias, out, _scratch(x, w, chosen), chosen) if target.is_gpu else ()
+    workspaces: list[Tensor] = []
+    state: list[Tensor] = []
+    return Prepared(
+        partial(_bind, chosen, out_dtype, workspaces, state),
+        tile=asdict(chosen),
+        algorithm="one launch, last arrival adds the parts" if chosen.splits > 1 else "one launch",
+        workspaces=workspaces,
+        state=state,
+        device_code=host.device_code(*compiled),
+    )
+
+
+def _bind(tile: Tile, out_dtype: torch.dtype, workspaces: list[Tensor], state: list[Tensor], inputs: Inputs) -> Call:
+    x, w, bias = inputs["x"], inputs["w"], inputs.get("bias")
+    operands.refuse_strides(NAME, x, w, bias)
+    out = operands.new_logits(x, w, out_dtype)
+    held = _scratch(x, w, tile)
+    if tile.splits > 1:
+        workspaces.append(held.partials)
+        state.append(held.counters)
+
+    def call() -> Tensor:
+        launch(x, w, bias, out, held, tile)
+        return out
+
+    return call
+
+
+IMPLEMENTATION = Implementation(NAME, "own", True, supports, prepare, tiles=tiles, footprint=footprint)

@@ -1,0 +1,299 @@
+"""logits[t, n] = sum over s of x[t, K_s] . w[n, K_s] + bias[n] on tensor cores, K cut into S parts, in one launch.
+
+x [T, K], w [N, K] in bf16 or fp16 with K contiguous and rows anywhere; bias [N] or none; logits in the operands' dtype
+or fp32. Sums are fp32.
+
+A tensor core multiplies 16 or 64 rows by as few as 8 columns. Tokens are few and experts are many, so with `swap` the
+experts are the rows and the tokens the columns: logits^T = w x^T. A program takes a block of both and one part of K;
+the last to arrive at a block adds the parts in their order. With `groups` above 1 a program's warps themselves split
+its part of K, by a batched product whose batch is added at the end: otherwise the warps of a small block would repeat
+each other's products.
+
+Wins from some tokens on, up to where the library's tiles fill the GPU by themselves. Refuses fp32, whose products
+tensor cores do not compute, bf16 before sm_80, and a CPU outside Triton's interpreter.
+"""
+
+# Triton ships no types, and a jit function is Triton's language, not Python:
+# mypy: disable-error-code="import-untyped,untyped-decorator,no-untyped-def,attr-defined"
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from gemmgate.kernels._triton import host
+from gemmgate.kernels.router import operands, tables
+from gemmgate.kernels.router.cases import ITEM_BYTES, output_dtype, sizes
+from gemmgate.kernels.router.device import finish
+from gemmgate.kernels.router.operands import Scratch, scratch
+from gemmgate.suite.cases import Call, Case, Footprint, Implementation, Inputs, Prepared, Refusal, Target
+from gemmgate.suite.cases import Tile as TileData
+
+NAME = "split_k"
+_SHARED_BYTES = 48 * 1024
+"""What every GPU has: used where the target does not say."""
+_MOST_SPLITS = 64
+_MOST_HELD = 512
+"""Partial sums that a thread of the last program reads."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Block sizes, parts of K, groups of warps within a part, and which operand's rows are the product's.
+
+    `block_k` is what all groups together take in one step. `swap` is 0 or 1.
+    """
+
+    block_t: int
+    block_n: int
+    block_k: int
+    splits: int
+    groups: int
+    swap: int
+    num_warps: int
+    num_stages: int
+
+    def __post_init__(self) -> None:
+        sizes_of = (self.block_t, self.block_n, self.block_k, self.groups, self.num_warps)
+        if any(size < 1 or size & (size - 1) for size in sizes_of):
+            raise ValueError(f"Blocks, groups and warps must be powers of two, got {self}.")
+        rows, columns = (self.block_n, self.block_t) if self.swap else (self.block_t, self.block_n)
+        if rows < 16 or columns < 8 or self.block_k < 16 * self.groups:
+            raise ValueError(
+                f"A product has at least 16 rows, 8 columns and 16 of K a group; {self} has {rows}, {columns} and "
+                f"{self.block_k // self.groups}."
+            )
+        if not 1 <= self.splits <= _MOST_SPLITS:
+            raise ValueError(f"splits must be 1 to {_MOST_SPLITS}, got {self.splits}.")
+
+
+def choose_tile(case: Case, target: Target) -> Tile:
+    """The tuned tile, or by rule: as many parts as give every multiprocessor one program, long steps, deep pipeline."""
+    tuned = tables.tuned_tile(NAME, case, target)
+    return Tile(**tuned) if tuned is not None else _by_rule(case, target)
+
+
+def _by_rule(case: Case, target: Target) -> Tile:
+    t, n, k = sizes(case)
+    block_t, block_n = _blocks(t, n)
+    swap = int(block_t <= 32)
+    programs = triton.cdiv(max(t, 1), block_t) * triton.cdiv(n, block_n)
+    block_k = 256 if block_t <= 32 else 128 if block_t <= 64 else 64
+    num_warps = 4 if block_t <= 64 else 8
+    most = min(_most_splits(block_t, block_n, num_warps), triton.cdiv(k, block_k))
+    splits = max(1, min(most, (target.sm_count or 8) // programs))
+    return Tile(
+        block_t=block_t,
+        block_n=block_n,
+        block_k=block_k,
+        splits=splits,
+        groups=4 if block_t <= 32 else 1,
+        swap=swap,
+        num_warps=num_warps,
+        num_stages=_stages(case, target, block_t, block_n, block_k, 4),
+    )
+
+
+def _blocks(t: int, n: int) -> tuple[int, int]:
+    block_t = max(8, min(128, triton.next_power_of_2(max(t, 1))))
+    return block_t, 16 if block_t <= 32 or n <= 16 else 32 if block_t <= 64 else 64
+
+
+def _most_splits(block_t: int, block_n: int, num_warps: int) -> int:
+    """Parts that one program, the last to arrive, adds up in a time that is small beside the product's."""
+    held = _MOST_HELD * 32 * num_warps // (block_t * block_n)
+    return max(1, min(_MOST_SPLITS, 1 << max(held.bit_length() - 1, 0)))
+
+
+def _stages(case: Case, target: Target, block_t: int, block_n: int, block_k: int, most: int) -> int:
+    """As many as fit the shared memory."""
+    stage = (block_t + block_n) * block_k * ITEM_BYTES[case.dtype]
+    return max(1, min(most, (target.shared_bytes or _SHARED_BYTES) // stage))
+
+
+def tiles(case: Case, target: Target) -> Sequence[TileData]:
+    """Every tile around the rule's block sizes that fits and gives half to four waves of programs."""
+    t, n, k = sizes(case)
+    multiprocessors = target.sm_count or 8
+    tokens = triton.next_power_of_2(max(t, 1))
+    found = []
+    for block_t in sorted({max(8, min(tokens, size)) for size in (8, 16, 32, 64, 128)} & {8, 16, 32, 64, 128}):
+        if block_t < min(tokens, 32):
+            continue
+        swap = int(block_t <= 32)
+        for block_n in (16, 32) if block_t <= 32 else (32, 64, 128):
+            blocks = triton.cdiv(t, block_t) * triton.cdiv(n, block_n)
+            for block_k in (128, 256, 512) if block_t <= 32 else (64, 128):
+                stages = _stages(case, target, block_t, block_n, block_k, 4)
+                for groups, num_warps in ((1, 2), (4, 4), (8, 8)) if block_t <= 32 else ((1, 4), (1, 8)):
+                    most = min(_most_splits(block_t, block_n, num_warps), triton.cdiv(k, block_k))
+                    for splits in _splits(blocks, multiprocessors, most):
+                        tile = Tile(block_t, block_n, block_k, splits, groups, swap, num_warps, stages)
+                        found.append(asdict(tile))
+    return found or [asdict(_by_rule(case, target))]
+
+
+def _splits(blocks: int, multiprocessors: int, most: int) -> list[int]:
+    """Numbers of parts for half a wave to two waves, and one."""
+    wanted = {max(1, min(most, round(waves * multiprocessors / blocks))) for waves in (0.5, 1, 2)}
+    return sorted(wanted)
+
+
+def footprint(case: Case, target: Target, tile: TileData) -> Footprint:
+    """Each block of logits reads its rows of both operands; parts are written and read once more."""
+    t, n, k = sizes(case)
+    sized = Tile(**{name: int(size) for name, size in tile.items()})
+    tiles_t, tiles_n = triton.cdiv(max(t, 1), sized.block_t), triton.cdiv(n, sized.block_n)
+    item = ITEM_BYTES[case.dtype]
+    moved = (tiles_t * n * k + tiles_n * t * k) * item + t * n * ITEM_BYTES[output_dtype(case)]
+    moved += 2 * sized.splits * t * n * 4 if sized.splits > 1 else 0
+    shared = sized.num_stages * (sized.block_t + sized.block_n) * sized.block_k * item
+    return Footprint(tiles_t * tiles_n * sized.splits, sized.num_warps, shared, moved)
+
+
+@triton.jit
+def block_of(
+    x_ptr, w_ptr, tokens, experts, first, last, T, N, K, stride_xt, stride_wn,
+    BT: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUPS: tl.constexpr, SWAP: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):  # fmt: skip
+    """Logits [BT, BN] of tokens [BT] and experts [BN] from steps `first` to `last` of K, BK * GROUPS each, in fp32."""
+    if GROUPS == 1:
+        x_rows = x_ptr + tokens.to(tl.int64)[:, None] * stride_xt  # [BT, 1]
+        w_rows = w_ptr + experts.to(tl.int64)[:, None] * stride_wn  # [BN, 1]
+        total = tl.zeros((BN, BT) if SWAP else (BT, BN), dtype=tl.float32)
+        for k_tile in range(first, last):
+            ks = k_tile * BK + tl.arange(0, BK)[None, :]  # [1, BK]
+            x = tl.load(x_rows + ks, mask=(tokens < T)[:, None] & (ks < K), other=0.0)
+            w = tl.load(w_rows + ks, mask=(experts < N)[:, None] & (ks < K), other=0.0)
+            if INTERPRETED:  # the interpreter multiplies bf16 wrongly
+                x = x.to(tl.float32)
+                w = w.to(tl.float32)
+            total = tl.dot(w, tl.trans(x), total) if SWAP else tl.dot(x, tl.trans(w), total)
+    else:
+        x_rows = x_ptr + tokens.to(tl.int64)[None, :, None] * stride_xt  # [1, BT, 1]
+        w_rows = w_ptr + experts.to(tl.int64)[None, :, None] * stride_wn  # [1, BN, 1]
+        group = tl.arange(0, GROUPS)[:, None, None] * BK + tl.arange(0, BK)[None, None, :]  # [GROUPS, 1, BK]
+        totals = tl.zeros((GROUPS, BN, BT) if SWAP else (GROUPS, BT, BN), dtype=tl.float32)
+        for k_tile in range(first, last):
+            ks = k_tile * BK * GROUPS + group
+            x = tl.load(x_rows + ks, mask=(tokens < T)[None, :, None] & (ks < K), other=0.0)  # [GROUPS, BT, BK]
+            w = tl.load(w_rows + ks, mask=(experts < N)[None, :, None] & (ks < K), other=0.0)  # [GROUPS, BN, BK]
+            if INTERPRETED:
+                x = x.to(tl.float32)
+                w = w.to(tl.float32)
+            if SWAP:
+                totals = tl.dot(w, tl.permute(x, (0, 2, 1)), totals)
+            else:
+                totals = tl.dot(x, tl.permute(w, (0, 2, 1)), totals)
+        total = tl.sum(totals, axis=0)
+    return tl.trans(total) if SWAP else total
+
+
+@triton.jit
+def _multiply(
+    x_ptr, w_ptr, bias_ptr, out_ptr, partials_ptr, counters_ptr,
+    T, N, K, tiles_per_split,
+    stride_xt, stride_wn,
+    BT: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUPS: tl.constexpr, SWAP: tl.constexpr,
+    SPLITS: tl.constexpr, AT_ONCE: tl.constexpr, HAS_BIAS: tl.constexpr, INTERPRETED: tl.constexpr,
+):  # fmt: skip
+    """One block of logits, or its share from one part of K. `BK` is a group's step."""
+    tiles_n = tl.cdiv(N, BN)
+    block = tl.program_id(0)
+    split = tl.program_id(1)
+    tokens = (block // tiles_n) * BT + tl.arange(0, BT)  # [BT]
+    experts = (block % tiles_n) * BN + tl.arange(0, BN)  # [BN]
+    first = split * tiles_per_split
+    last = tl.minimum(first + tiles_per_split, tl.cdiv(K, BK * GROUPS))
+    logits = block_of(
+        x_ptr, w_ptr, tokens, experts, first, last, T, N, K, stride_xt, stride_wn, BT, BN, BK, GROUPS, SWAP, INTERPRETED
+    )  # fmt: skip
+    finish(
+        logits, tokens, experts, split, block,
+        bias_ptr, out_ptr, partials_ptr, counters_ptr, T, N, SPLITS, AT_ONCE, HAS_BIAS, INTERPRETED,
+    )  # fmt: skip
+
+
+def _scratch(x: Tensor, w: Tensor, tile: Tile, counters: Tensor | None = None) -> Scratch:
+    blocks = triton.cdiv(w.shape[0], tile.block_n) * triton.cdiv(x.shape[0], tile.block_t)
+    return scratch(x, w, tile.splits, blocks, counters)
+
+
+def run(x: Tensor, w: Tensor, bias: Tensor | None, out_dtype: torch.dtype, tile: Tile) -> Tensor:
+    """The logits in a new tensor. Operands are taken as they are: see `operands.check` and `refuse_strides`."""
+    out = operands.new_logits(x, w, out_dtype)
+    launch(x, w, bias, out, _scratch(x, w, tile, operands.common_counters(x.device)), tile)
+    return out
+
+
+def launch(x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, held: Scratch, tile: Tile) -> tuple[Any, ...]:
+    """The launch, none for an empty output."""
+    (t, k), n = x.shape, w.shape[0]
+    if t * n == 0:
+        return ()
+    interpreted = host.is_interpreted(_multiply)
+    return (
+        _multiply[(triton.cdiv(n, tile.block_n) * triton.cdiv(t, tile.block_t), tile.splits)](
+            x, w, w if bias is None else bias, out, held.partials, held.counters,
+            t, n, k, triton.cdiv(triton.cdiv(k, tile.block_k), tile.splits),
+            x.stride(0), w.stride(0),
+            BT=tile.block_t, BN=tile.block_n, BK=tile.block_k // tile.groups, GROUPS=tile.groups, SWAP=tile.swap == 1,
+            SPLITS=tile.splits,
+            AT_ONCE=operands.parts_at_once(tile.splits, tile.block_t * tile.block_n, tile.num_warps),
+            HAS_BIAS=bias is not None, INTERPRETED=interpreted,
+            num_warps=tile.num_warps, num_stages=tile.num_stages,
+        ),
+    )  # fmt: skip
+
+
+def supports(case: Case, target: Target) -> Refusal | None:
+    if case.dtype == "fp32":
+        return "ieee_fp32", "Tensor cores compute no IEEE fp32 products."
+    if 0 < target.compute_capability < 80 and case.dtype == "bf16":
+        return "needs_sm_80", f"bf16 products need sm_80, this is {target.arch}."
+    return host.needs_gpu(_multiply, target)
+
+
+def prepare(case: Case, example: Inputs, target: Target, tile: TileData | None = None) -> Prepared:
+    chosen = choose_tile(case, target) if tile is None else Tile(**{name: int(size) for name, size in tile.items()})
+    x, w, bias = example["x"], example["w"], example.get("bias")
+    operands.refuse_strides(NAME, x, w, bias)
+    out_dtype = operands.torch_dtype(output_dtype(case))
+    out = operands.new_logits(x, w, out_dtype)
+    compiled = launch(x, w, bias, out, _scratch(x, w, chosen), chosen) if target.is_gpu else ()
+    workspaces: list[Tensor] = []
+    state: list[Tensor] = []
+    return Prepared(
+        partial(_bind, chosen, out_dtype, workspaces, state),
+        tile=asdict(chosen),
+        algorithm="one launch, last arrival adds the parts" if chosen.splits > 1 else "one launch",
+        workspaces=workspaces,
+        state=state,
+        device_code=host.device_code(*compiled),
+    )
+
+
+def _bind(tile: Tile, out_dtype: torch.dtype, workspaces: list[Tensor], state: list[Tensor], inputs: Inputs) -> Call:
+    x, w, bias = inputs["x"], inputs["w"], inputs.get("bias")
+    operands.refuse_strides(NAME, x, w, bias)
+    out = operands.new_logits(x, w, out_dtype)
+    held = _scratch(x, w, tile)
+    if tile.splits > 1:
+        workspaces.append(held.partials)
+        state.append(held.counters)
+
+    def call() -> Tensor:
+        launch(x, w, bias, out, held, tile)
+        return out
+
+    return call
+
+
+IMPLEMENTATION = Implementation(NAME, "own", True, supports, prepare, tiles=tiles, footprint=footprint)

@@ -1,0 +1,52 @@
+"""What was tuned for a router, found for any number of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gemmgate.kernels import _tuned
+from gemmgate.kernels.router.cases import DRAWN, MODELS, TOKENS, has_bias, output_dtype, shape_key, sizes
+from gemmgate.suite.cases import Case, Target
+
+PACKAGE = "gemmgate.kernels.router"
+
+_MODEL_OF = {
+    (model.experts, model.hidden, model.dtype, model.out, model.bias): model.name for model in reversed(MODELS + DRAWN)
+}
+"""A model's name by its sizes and dtypes: a product that nobody named is tuned as the model's."""
+
+
+def tuned_tile(implementation: str, case: Case, target: Target) -> dict[str, int] | None:
+    """The implementation's own best tile: that of the case, else that of the next larger T that was tuned, where it is
+    at most twice as large, else that of the range of T that the case lies in.
+    """
+    t, _, _ = sizes(case)
+    model = _model_of(case)
+    names = [case.name, *(f"{model}-t{tokens}-{case.dtype}" for tokens in TOKENS if model and t <= tokens <= 2 * t)]
+    for name in names:
+        entry = _tuned.lookup(PACKAGE, f"{name}/{implementation}", target)
+        if entry is not None and entry.get("tile"):
+            return _whole(entry["tile"])
+    piece = range_of(case, target, implementation)
+    return _whole(piece["tile"]) if piece is not None and piece.get("tile") else None
+
+
+def range_of(case: Case, target: Target, implementation: str = "") -> Mapping[str, Any] | None:
+    """The tuned range of T that a case lies in, over all implementations or of one.
+
+    None where none was tuned, and beyond the last: nothing was measured there.
+    """
+    t, _, _ = sizes(case)
+    key = shape_key(case) + (f"/{implementation}" if implementation else "")
+    return next((piece for piece in _tuned.ranges(PACKAGE, key, target) if t <= piece["up_to"]), None)
+
+
+def _model_of(case: Case) -> str:
+    """The model whose sizes and dtypes a case has, whatever it is called; empty where there is none."""
+    _, n, k = sizes(case)
+    return _MODEL_OF.get((n, k, case.dtype, output_dtype(case), has_bias(case)), "")
+
+
+def _whole(tile: Mapping[str, Any]) -> dict[str, int]:
+    return {name: int(size) for name, size in tile.items()}

@@ -1,0 +1,254 @@
+"""Each token's experts and weights in one launch or two: logits = x @ w^T, scores, groups, top-k, weights.
+
+x [T, K] and w [N, K] in bf16 with K contiguous, `correction` [N] in fp32 or none; weights fp32 and experts int32,
+[T, top_k] each, the best first, of equally good experts the one with the lower number.
+
+`two_launches`: the router's own logits in fp32, by whatever its dispatch chooses, then one program a token that holds a
+row of logits in registers. `one_launch`: the split-K kernel of the router, whose programs all leave their parts of the
+logits behind; the last to arrive for a block of tokens adds them up and chooses. It saves a launch, and has one program
+a block of tokens do the rest, so it is for few tokens.
+
+Refuses more than 1024 experts, groups whose number or size is no power of two, more than 64 tokens in one launch, and a
+CPU outside Triton's interpreter.
+"""
+
+# Triton ships no types, and a jit function is Triton's language, not Python:
+# mypy: disable-error-code="import-untyped,untyped-decorator,no-untyped-def,attr-defined"
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from gemmgate.kernels._triton import host
+from gemmgate.kernels._triton.arrival import is_last
+from gemmgate.kernels.router import dispatch, operands, split_k
+from gemmgate.kernels.router.cases import case_of as logits_case_of
+from gemmgate.kernels.router.split_k import block_of
+from gemmgate.kernels.router_topk.cases import Rule, rule_of, sizes
+from gemmgate.kernels.router_topk.device import route
+from gemmgate.suite.cases import Call, Case, Implementation, Inputs, Prepared, Refusal, Target
+from gemmgate.suite.cases import Tile as TileData
+
+MOST_EXPERTS = 1024
+MOST_TOKENS = 64
+_BLOCK_T = 8
+"""Tokens of a block in one launch: more would leave the choice to fewer programs."""
+
+
+@triton.jit
+def _choose(
+    logits_ptr, correction_ptr, weights_ptr, ids_ptr, T, N, scale,
+    N2: tl.constexpr, SCORE: tl.constexpr, TOP_K: tl.constexpr, TOP_K_2: tl.constexpr,
+    GROUPS: tl.constexpr, TOP_GROUPS: tl.constexpr, CORRECTED: tl.constexpr, NORMALISED: tl.constexpr,
+):  # fmt: skip
+    """One token."""
+    tokens = tl.program_id(0) + tl.arange(0, 1)  # [1]
+    experts = tl.arange(0, N2)
+    logits = tl.load(
+        logits_ptr + tokens.to(tl.int64)[:, None] * N + experts[None, :], mask=(experts < N)[None, :], other=0.0
+    )
+    route(
+        logits, tokens, T, N, correction_ptr, weights_ptr, ids_ptr, scale,
+        1, N2, SCORE, TOP_K, TOP_K_2, GROUPS, TOP_GROUPS, CORRECTED, NORMALISED,
+    )  # fmt: skip
+
+
+@triton.jit
+def _multiply_and_choose(
+    x_ptr, w_ptr, correction_ptr, weights_ptr, ids_ptr, partials_ptr, counters_ptr,
+    T, N, K, tiles_per_split, stride_xt, stride_wn, scale,
+    BT: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, WARP_GROUPS: tl.constexpr, SPLITS: tl.constexpr,
+    PROGRAMS: tl.constexpr, N2: tl.constexpr, SCORE: tl.constexpr, TOP_K: tl.constexpr, TOP_K_2: tl.constexpr,
+    GROUPS: tl.constexpr, TOP_GROUPS: tl.constexpr, CORRECTED: tl.constexpr, NORMALISED: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):  # fmt: skip
+    """A part of a block of logits; the last of a token block's `PROGRAMS` chooses for its tokens."""
+    block_n = tl.program_id(0)
+    split = tl.program_id(1)
+    block_t = tl.program_id(2)
+    tokens = block_t * BT + tl.arange(0, BT)  # [BT]
+    experts = block_n * BN + tl.arange(0, BN)  # [BN]
+    first = split * tiles_per_split
+    last = tl.minimum(first + tiles_per_split, tl.cdiv(K, BK * WARP_GROUPS))
+    part = block_of(
+        x_ptr, w_ptr, tokens, experts, first, last, T, N, K, stride_xt, stride_wn,
+        BT, BN, BK, WARP_GROUPS, True, INTERPRETED,
+    )  # fmt: skip
+    size = tl.cast(T, tl.int64) * N
+    rows = tokens.to(tl.int64)[:, None] * N  # [BT, 1]
+    stored = partials_ptr + split * size + rows + experts[None, :]
+    tl.store(stored, part, mask=(tokens < T)[:, None] & (experts < N)[None, :])
+    if is_last(counters_ptr + block_t, PROGRAMS):
+        every = tl.arange(0, N2)  # [N2]
+        is_there = (tokens < T)[:, None] & (every < N)[None, :]
+        logits = tl.zeros((BT, N2), dtype=tl.float32)
+        for other in tl.static_range(SPLITS):
+            held = partials_ptr + other * size + rows + every[None, :]
+            logits += tl.load(held, mask=is_there, other=0.0, cache_modifier=".cg")
+        route(
+            logits, tokens, T, N, correction_ptr, weights_ptr, ids_ptr, scale,
+            BT, N2, SCORE, TOP_K, TOP_K_2, GROUPS, TOP_GROUPS, CORRECTED, NORMALISED,
+        )  # fmt: skip
+
+
+def choose_tile(case: Case, target: Target) -> split_k.Tile:
+    """The router's own tile for its logits, with small blocks of tokens and few enough parts to add up at once."""
+    t, n, k = sizes(case)
+    tile = split_k.choose_tile(logits_case_of(min(t, _BLOCK_T), n, k, "bf16", "fp32"), target)
+    blocks = triton.cdiv(n, tile.block_n) * triton.cdiv(max(t, 1), _BLOCK_T)
+    splits = max(1, min(tile.splits, 16, 2 * (target.sm_count or 8) // blocks))
+    return replace(tile, block_t=_BLOCK_T, swap=1, splits=splits)
+
+
+def _rule_constants(rule: Rule, n: int) -> dict[str, Any]:
+    return {
+        "N2": triton.next_power_of_2(n),
+        "SCORE": rule.score,
+        "TOP_K": rule.top_k,
+        "TOP_K_2": triton.next_power_of_2(rule.top_k),
+        "GROUPS": rule.groups,
+        "TOP_GROUPS": rule.top_groups,
+        "CORRECTED": rule.corrected,
+        "NORMALISED": rule.normalised,
+    }
+
+
+def _outputs(x: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
+    size = (x.shape[0], rule.top_k)
+    return torch.empty(size, dtype=torch.float32, device=x.device), torch.empty(
+        size, dtype=torch.int32, device=x.device
+    )
+
+
+def choose_experts(
+    logits: Tensor, correction: Tensor | None, rule: Rule, weights: Tensor, experts: Tensor
+) -> tuple[Any, ...]:
+    """The second launch: logits fp32 [T, N], row-major. No tokens take none."""
+    t, n = logits.shape
+    if t == 0:
+        return ()
+    return (
+        _choose[(t,)](
+            logits, logits if correction is None else correction, weights, experts, t, n, rule.scale,
+            **_rule_constants(rule, n), num_warps=1 if n <= 256 else 4,
+        ),
+    )  # fmt: skip
+
+
+def _launch_one(
+    x: Tensor,
+    w: Tensor,
+    correction: Tensor | None,
+    rule: Rule,
+    outputs: tuple[Tensor, Tensor],
+    partials: Tensor,
+    counters: Tensor,
+    tile: split_k.Tile,
+) -> tuple[Any, ...]:
+    (t, k), n = x.shape, w.shape[0]
+    blocks_n = triton.cdiv(n, tile.block_n)
+    return (
+        _multiply_and_choose[(blocks_n, tile.splits, triton.cdiv(t, tile.block_t))](
+            x, w, partials if correction is None else correction, *outputs, partials, counters,
+            t, n, k, triton.cdiv(triton.cdiv(k, tile.block_k), tile.splits), x.stride(0), w.stride(0), rule.scale,
+            BT=tile.block_t, BN=tile.block_n, BK=tile.block_k // tile.groups, WARP_GROUPS=tile.groups,
+            SPLITS=tile.splits, PROGRAMS=blocks_n * tile.splits, **_rule_constants(rule, n),
+            INTERPRETED=host.is_interpreted(_multiply_and_choose),
+            num_warps=tile.num_warps, num_stages=tile.num_stages,
+        ),
+    )  # fmt: skip
+
+
+def supports(name: str, case: Case, target: Target) -> Refusal | None:
+    t, n, _ = sizes(case)
+    rule = rule_of(case)
+    if n > MOST_EXPERTS:
+        return "too_many_experts", f"{n} experts: a row of more than {MOST_EXPERTS} is not held in registers."
+    each = n // rule.groups
+    if rule.groups > 1 and (rule.groups & (rule.groups - 1) or each & (each - 1)):
+        return "uneven_groups", f"{rule.groups} groups of {each} experts: both must be powers of two."
+    if name == "one_launch" and t > MOST_TOKENS:
+        return "too_many_tokens", f"{t} tokens: beyond {MOST_TOKENS}, few programs would choose for all of them."
+    return host.needs_gpu(_choose, target)
+
+
+def prepare_one(case: Case, example: Inputs, target: Target, tile: TileData | None = None) -> Prepared:
+    chosen = choose_tile(case, target) if tile is None else split_k.Tile(**{k: int(v) for k, v in tile.items()})
+    operands.refuse_strides("one_launch", example["x"], example["w"], None)
+    workspaces: list[Tensor] = []
+    state: list[Tensor] = []
+    bind = partial(_bind_one, rule_of(case), chosen, workspaces, state)
+    compiled = _launch_one(*_bound(rule_of(case), chosen, example)) if target.is_gpu else ()
+    return Prepared(
+        bind,
+        tile=asdict(chosen),
+        algorithm="one launch, last arrival chooses",
+        workspaces=workspaces,
+        state=state,
+        device_code=host.device_code(*compiled),
+    )
+
+
+def _bound(rule: Rule, tile: split_k.Tile, inputs: Inputs) -> tuple[Any, ...]:
+    """Arguments of `_launch_one`: operands, outputs, partial sums and counters."""
+    x, w = inputs["x"], inputs["w"]
+    partials = torch.empty(tile.splits, x.shape[0], w.shape[0], dtype=torch.float32, device=x.device)
+    counters = torch.zeros(triton.cdiv(x.shape[0], tile.block_t), dtype=torch.int32, device=x.device)
+    return x, w, inputs.get("correction"), rule, _outputs(x, rule), partials, counters, tile
+
+
+def _bind_one(rule: Rule, tile: split_k.Tile, workspaces: list[Tensor], state: list[Tensor], inputs: Inputs) -> Call:
+    arguments = _bound(rule, tile, inputs)
+    outputs, partials, counters = arguments[4:7]
+    workspaces.append(partials)
+    state.append(counters)
+
+    def call() -> tuple[Tensor, Tensor]:
+        _launch_one(*arguments)
+        return outputs
+
+    return call
+
+
+def prepare_two(case: Case, example: Inputs, target: Target, tile: TileData | None = None) -> Prepared:
+    if tile is not None:
+        raise ValueError(f"two_launches takes its tile from the router's dispatch, got {dict(tile)}.")
+    t, n, k = sizes(case)
+    rule = rule_of(case)
+    logits_case = logits_case_of(t, n, k, "bf16", "fp32")
+    choice = dispatch.choose(logits_case, target)
+    first = dispatch.TIERS[choice.implementation].prepare(logits_case, example, target, choice.tile)
+    if target.is_gpu:
+        logits = torch.empty(t, n, dtype=torch.float32, device=example["x"].device)
+        choose_experts(logits, example.get("correction"), rule, *_outputs(example["x"], rule))
+
+    def bind(inputs: Inputs) -> Call:
+        logits_of = first.bind(inputs)
+        correction, outputs = inputs.get("correction"), _outputs(inputs["x"], rule)
+
+        def call() -> tuple[Tensor, Tensor]:
+            choose_experts(logits_of(), correction, rule, *outputs)
+            return outputs
+
+        return call
+
+    return Prepared(
+        bind,
+        tile=first.tile,
+        algorithm=f"{choice.implementation} ({choice.why}), then a program a token",
+        workspaces=first.workspaces,
+        state=first.state,
+        device_code=first.device_code,
+    )
+
+
+IMPLEMENTATIONS = {
+    "one_launch": Implementation("one_launch", "own", True, partial(supports, "one_launch"), prepare_one),
+    "two_launches": Implementation("two_launches", "own", True, partial(supports, "two_launches"), prepare_two),
+}

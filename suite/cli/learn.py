@@ -1,0 +1,131 @@
+"""`gemmgate learn`: a rule that a person can read, from stored runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gemmgate.suite.cli import _options, _terminal
+from gemmgate.suite.errors import UsageError, unknown
+from gemmgate.suite.learning.fit import DEPTHS, learn
+from gemmgate.suite.learning.points import Point, collect
+from gemmgate.suite.learning.ranges import into_table, ranges_of
+from gemmgate.suite.learning.score import score
+from gemmgate.suite.learning.tree import Tree, to_python
+from gemmgate.suite.report import text
+from gemmgate.suite.report.dispatch_map import dispatch_map
+from gemmgate.suite.report.learning import learned_blocks, ranges_blocks, score_blocks
+from gemmgate.suite.store.files import explained, legible
+
+ORDER = 65
+
+
+def command(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUN]...", help="Paths, ids or latest. Default: latest."),
+    ] = None,
+    family: Annotated[str, typer.Option("--family", help="The family to learn about.")] = "",
+    cache: Annotated[
+        str, typer.Option("--cache", help="Cache state. Default: the one with most rows, or serving.")
+    ] = "",
+    impl: Annotated[
+        list[str] | None, typer.Option("--impl", metavar="NAME,...", help="What may be chosen. Default: all measured.")
+    ] = None,
+    hold_out: Annotated[
+        list[str] | None,
+        typer.Option("--hold-out", metavar="SIZE,...", help="Sizes held out together. Default: all but the first."),
+    ] = None,
+    depth: Annotated[
+        int | None,
+        typer.Option("--depth", min=0, max=DEPTHS[-1], help="Default: what held-out sizes say."),
+    ] = None,
+    python: Annotated[
+        Path | None, typer.Option("--python", metavar="FILE", help="Write the tree as a Python function.")
+    ] = None,
+    tree_json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the tree and its split points as JSON.")
+    ] = None,
+    explain: Annotated[
+        Path | None, typer.Option("--explain", metavar="FILE", help="Draw what is chosen where, as SVG.")
+    ] = None,
+    scored: Annotated[
+        str,
+        typer.Option("--score", metavar="NAME", help="Only show what this implementation costs."),
+    ] = "",
+    ranges: Annotated[
+        Path | None,
+        typer.Option("--ranges", metavar="TABLE", help="No tree: put ranges of the first size into this table."),
+    ] = None,
+    results: _options.Results = None,
+) -> None:
+    """Learn which implementation to run for which shape.
+
+    A decision tree over sizes, dtypes and machine, scored by the time it loses on sizes that it has not seen. Beyond
+    what was measured it refuses, and the yardstick is run.
+    """
+    store = _options.store(results)
+    read = [store.load(reference) for reference in runs or ["latest"]]
+    rows = [row for run in read for row in run.rows]
+    if not family:
+        families = sorted({row.family for row in rows})
+        raise UsageError(f"Name a --family to learn about. These runs have {', '.join(families) or 'none'}.")
+    among, held = _options.globs("--impl", impl), _options.globs("--hold-out", hold_out)
+    points = collect(rows, family, cache, (*among, scored) if among and scored else among, held)
+    if scored:
+        _put_score(scored, points)
+        return
+    if ranges is not None:
+        found = ranges_of(points)
+        _terminal.put(text.render(ranges_blocks(found), width=_terminal.width(), color=_terminal.color()))
+        with legible(ranges):
+            table = into_table(ranges.read_text(encoding="utf-8"), found)
+        _write(ranges, table)
+        return
+    learned = learn(family, points, depth)
+    _terminal.put(text.render(learned_blocks(learned), width=_terminal.width(), color=_terminal.color()))
+    about = (
+        f"Learned from {len(points)} cases of {', '.join(run.id for run in read)}.",
+        f"Mean regret on sizes held out {learned.inside.mean:.4f}, worst {learned.inside.worst:.3f}.",
+    )
+    if python is not None:
+        _write(python, to_python(learned.tree, about))
+    if tree_json is not None:
+        exported = {**learned.tree.to_json(), "split_points": _split_points(points, learned.tree)}
+        _write(tree_json, json.dumps(exported, indent=1) + "\n")
+    if explain is not None:
+        _write(explain, dispatch_map(points, learned.tree))
+
+
+def _put_score(name: str, points: list[Point]) -> None:
+    known = {other for point in points for other in point.times_s}
+    if name not in known:
+        raise unknown("implementation with times", name, known)
+    blocks = score_blocks(name, score([p for p in points if name in p.times_s], lambda _: (name, False)))
+    _terminal.put(text.render(blocks, width=_terminal.width(), color=_terminal.color()))
+
+
+def _split_points(points: list[Point], tree: Tree) -> list[dict[str, Any]]:
+    """For each group of sizes and words: the ranges of the first size."""
+    along = next(iter(points[0].dims))
+    found: dict[str, dict[str, Any]] = {}
+    for point in points:
+        others = {name: size for name, size in point.dims.items() if name != along}
+        where = {**others, **point.words}
+        ranges = tree.split_points(point.dims, point.words, along)
+        found[json.dumps(where)] = {
+            "where": where,
+            "along": along,
+            "split_points": [end for end, _ in ranges[:-1]],
+            "implementations": [name for _, name in ranges],
+        }
+    return list(found.values())
+
+
+def _write(path: Path, content: str) -> None:
+    with explained("write", path, ", or name another file."):
+        path.write_text(content, encoding="utf-8")
+    _terminal.say(f"wrote {path}")

@@ -1,0 +1,109 @@
+"""The dispatch map: which implementation for which size and shape, as a picture that any browser shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from gemmgate.suite.learning.points import Point
+from gemmgate.suite.learning.tree import Tree, described
+from gemmgate.suite.report import units
+
+_COLOURS = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#d55e00",
+    "#f0e442",
+    "#999999",
+    "#44aa99",
+    "#882255",
+)
+"""Okabe and Ito's, which people who see red and green alike can tell apart, and some more."""
+_CELL_W, _CELL_H, _LEFT, _TOP, _LINE = 44, 22, 330, 92, 16
+_COSTS = 1.02
+"""From this regret on, a cell says it."""
+
+
+def dispatch_map(points: Sequence[Point], tree: Tree) -> str:
+    """SVG: a row for each group of sizes and words, a column for each first size.
+
+    A cell's colour is what the tree chooses, a dot in another colour what was fastest; where the choice costs 2 % or
+    more, the cell says by which factor. Hatched: the tree refuses. Below, the tree.
+    """
+    along = next(iter(points[0].dims))
+    columns = sorted({point.dims[along] for point in points})
+    rows = sorted({_row(point, along) for point in points}, key=lambda row: [(str(type(x)), x) for x in row])
+    by_place = {(_row(point, along), point.dims[along]): point for point in points}
+    names = sorted({point.best for point in points} | {leaf.implementation for leaf in tree.leaves()} | {tree.fallback})
+    colour = {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(names)}
+    body = [_text(_LEFT + (index + 0.5) * _CELL_W, _TOP - 6, str(size), "middle") for index, size in enumerate(columns)]
+    body.append(_text(_LEFT - 8, _TOP - 6, along, "end"))
+    for line, row in enumerate(rows):
+        y = _TOP + line * _CELL_H
+        body.append(_text(_LEFT - 8, y + 15, " ".join(map(str, row)), "end"))
+        for index, size in enumerate(columns):
+            point = by_place.get((row, size))
+            if point is not None:
+                body += _cell(_LEFT + index * _CELL_W, y, point, tree, colour)
+    top = _TOP + len(rows) * _CELL_H + 2 * _LINE
+    said = described(tree)
+    body += [
+        _text(16, top + line * _LINE, text.replace("  ", "\u00a0\u00a0\u00a0\u00a0")) for line, text in enumerate(said)
+    ]
+    width = max(_LEFT + len(columns) * _CELL_W + 16, 760)
+    height = top + len(said) * _LINE + 8
+    title = f"{tree.family}: what the tree chooses (colour), what was fastest (dot), what the choice costs (number)"
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
+            'font-size="12">',
+            '<defs><pattern id="refused" width="6" height="6" patternUnits="userSpaceOnUse">'
+            '<path d="M0 6 6 0" stroke="#666"/></pattern></defs>',
+            f'<rect width="{width}" height="{height}" fill="#fff"/>',
+            f'<text x="16" y="22" font-size="14" font-weight="bold">{escape(title)}</text>',
+            *_legend(names, colour),
+            *body,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def _row(point: Point, along: str) -> tuple[object, ...]:
+    sizes = [f"{name}{size}" for name, size in point.dims.items() if name != along]
+    words = [word for name, word in point.words.items() if word and name in ("dtype", "epilogue") and word != "none"]
+    return (*sizes, *words, point.words.get("machine", ""))
+
+
+def _cell(x: float, y: float, point: Point, tree: Tree, colour: dict[str, str]) -> list[str]:
+    chosen = tree.choose(point.dims, point.words)
+    fill = colour[chosen] if chosen else "url(#refused)"
+    regret = point.regret(chosen or point.yardstick)
+    title = f"{point.case}: {chosen or 'refused'}, best {point.best} {units.microseconds(point.times_s[point.best])} us"
+    found = [
+        f'<rect x="{x}" y="{y}" width="{_CELL_W - 2}" height="{_CELL_H - 2}" fill="{fill}">'
+        f"<title>{escape(title)}</title></rect>"
+    ]
+    if point.best != chosen:
+        found.append(
+            f'<circle cx="{x + 8}" cy="{y + 10}" r="4" fill="{colour[point.best]}" stroke="#fff" stroke-width="1"/>'
+        )
+    if regret >= _COSTS:
+        found.append(_text(x + _CELL_W - 6, y + 14, f"{regret:.2f}" if regret < 10 else "\u221e", "end"))
+    return found
+
+
+def _legend(names: Sequence[str], colour: dict[str, str]) -> list[str]:
+    found, x = [], 16.0
+    for name in names:
+        found.append(f'<rect x="{x}" y="36" width="12" height="12" fill="{colour[name]}"/>')
+        found.append(_text(x + 16, 47, name))
+        x += 34 + 7 * len(name)
+    return found
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
+    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(text)}</text>'

@@ -1,0 +1,236 @@
+"""The router's kernels without a GPU: choices, refusals, tracing, compilation, and their sums in the interpreter."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from gemmgate.kernels import _tuned
+from gemmgate.kernels.router import FAMILY, dispatch, dot_product, logits, split_k, tables
+from gemmgate.kernels.router.cases import ITEM_BYTES, case_of, sizes
+from gemmgate.suite.cases import Case, Target
+from tests.test_dense_splitk_triton import run_child
+
+ROOT = Path(__file__).parent.parent
+CPU = Target("cpu")
+H200 = Target("sm_90", name="NVIDIA H200", sm_count=132, shared_bytes=232448)
+TARGETS = [CPU, Target("sm_80", sm_count=108, shared_bytes=166912), H200]
+SOME = FAMILY.cases[::13]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.arch)
+def test_chosen_tiles_fit(target: Target) -> None:
+    """A chosen tile is legal, leaves no part of K without work that would cost a program, and fits shared memory."""
+    for case in SOME:
+        t, n, k = sizes(case)
+        split = split_k.choose_tile(case, target)
+        staged = split.num_stages * (split.block_t + split.block_n) * split.block_k * ITEM_BYTES[case.dtype]
+        assert staged <= (target.shared_bytes or 49152)
+        assert split.splits <= math.ceil(k / split.block_k)
+        dot = dot_product.choose_tile(case, target)
+        assert dot.block_t * dot.block_n <= 64
+        blocks = math.ceil(n / dot.block_n) * math.ceil(t / dot.block_t)
+        assert dot.splits == 1 or blocks * dot.splits <= max(target.sm_count or 8, blocks)
+
+
+@pytest.mark.parametrize("case", [case for case in SOME if case.dtype == "bf16"][::3], ids=lambda case: case.name)
+def test_every_tile_is_legal(case: Case) -> None:
+    """Each tile of a space constructs, is there once, and its footprint fits the device; the space is not endless."""
+    for module, most in ((dot_product, 400), (split_k, 200)):
+        found = module.tiles(case, H200)
+        assert 1 <= len(found) <= most
+        assert len({json.dumps(dict(tile), sort_keys=True) for tile in found}) == len(found)
+        for tile in found:
+            module.Tile(**tile)
+            footprint = module.footprint(case, H200, tile)
+            assert footprint.shared_bytes <= H200.shared_bytes
+            assert footprint.programs >= 1 and footprint.launches == 1
+            assert footprint.bytes_moved >= FAMILY.bytes_moved(case) - 2 * sizes(case)[1]
+
+
+def test_footprint_by_hand() -> None:
+    """Eight tokens, 256 experts, K = 7168 in bf16, two experts a program, K in four parts: each program reads what it
+    takes of x and w, and the parts are written and read in fp32.
+    """
+    case = case_of(8, 256, 7168, "bf16", "fp32")
+    tile = {"block_t": 8, "block_n": 2, "splits": 4, "num_warps": 4, "unroll": 2, "strong": 1}
+    footprint = dot_product.footprint(case, H200, tile)
+    assert footprint.programs == 128 * 4
+    assert footprint.bytes_moved == 256 * 7168 * 2 + 128 * 8 * 7168 * 2 + 8 * 256 * 4 + 2 * 4 * 8 * 256 * 4
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: dot_product.Tile(3, 1, 1, 4, 1), "powers of two"),
+        (lambda: dot_product.Tile(4, 1, 0, 4, 1), "at least 1"),
+        (lambda: split_k.Tile(8, 16, 128, 1, 1, 0, 4, 2), "8, 16 and 128"),
+        (lambda: split_k.Tile(8, 16, 32, 1, 4, 1, 4, 2), "16, 8 and 8"),
+        (lambda: split_k.Tile(8, 16, 128, 65, 1, 1, 4, 2), "splits must be 1 to 64, got 65"),
+    ],
+)
+def test_impossible_tiles_are_refused(make: Any, said: str) -> None:
+    """A tile that no launch can have is an error with its numbers."""
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
+def test_refusals() -> None:
+    """Too many tokens, fp32 on tensor cores, bf16 before sm_80 and a CPU are refused by code."""
+    turing = Target("sm_75", sm_count=40, shared_bytes=65536)
+    few, many = case_of(8, 256, 7168, "bf16", "fp32"), case_of(65, 256, 7168, "bf16", "fp32")
+    single = case_of(8, 256, 3072, "fp32")
+    found = [
+        (dot_product.supports(many, H200) or ("", ""))[0],
+        (dot_product.supports(few, CPU) or ("", ""))[0],
+        (split_k.supports(single, H200) or ("", ""))[0],
+        (split_k.supports(few, turing) or ("", ""))[0],
+        dot_product.supports(single, turing),
+        split_k.supports(many, H200),
+    ]
+    assert found == ["too_many_tokens", "interpreter_only", "ieee_fp32", "needs_sm_80", None, None]
+
+
+# dispatch
+
+
+def _tuned_with(monkeypatch: pytest.MonkeyPatch, entries: dict[str, Any], ranges: dict[str, Any]) -> None:
+    table = {"profile": "nvidia-h200", "arch": "sm_90", "entries": entries, "ranges": ranges}
+    monkeypatch.setattr(_tuned, "_tables", lambda package: (MappingProxyType(table),))
+
+
+def test_rule_by_tokens() -> None:
+    """Without a table: dot products for few tokens, tensor cores up to 64, then the library's unrounded call."""
+    chosen = {}
+    for t in (1, 4, 5, 64, 65, 4096):
+        for dtype, out in (("bf16", "fp32"), ("bf16", "bf16"), ("fp32", "fp32")):
+            case = case_of(t, 300, 1000, dtype, out)
+            chosen[t, dtype, out] = dispatch.choose(case, H200).implementation
+    few, some = dict.fromkeys((1, 4), "dot_product"), dict.fromkeys((5, 64), "split_k")
+    assert {t: name for (t, d, o), name in chosen.items() if (d, o) == ("bf16", "fp32")} == {
+        **few, **some, 65: "mm_out_dtype", 4096: "mm_out_dtype",
+    }  # fmt: skip
+    assert {t: name for (t, d, o), name in chosen.items() if (d, o) == ("bf16", "bf16")} == {
+        **few, **some, 65: "linear", 4096: "linear",
+    }  # fmt: skip
+    assert {t: name for (t, d, o), name in chosen.items() if d == "fp32"} == {
+        **few, 5: "dot_product", **dict.fromkeys((64, 65, 4096), "linear"),
+    }  # fmt: skip
+
+
+def test_tuned_ranges_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call lies in the first range that reaches it, with that range's tile; beyond the last the rule decides."""
+    tile = {"block_t": 8, "block_n": 2, "splits": 1, "num_warps": 4, "unroll": 2, "strong": 1}
+    pieces = [
+        {"up_to": 7, "implementation": "dot_product", "tile": tile},
+        {"up_to": 128, "implementation": "decompose_k_8", "tile": {"splits": 8}},
+    ]
+    entries = {"t3-n256-k7168-bf16-to-float": {"implementation": "linear_float"}}
+    _tuned_with(monkeypatch, entries, {"n256-k7168-bf16-acc32-row-out_fp32": pieces})
+    found = {}
+    for t in (3, 7, 8, 129):
+        choice = dispatch.choose(case_of(t, 256, 7168, "bf16", "fp32"), H200)
+        found[t] = (choice.implementation, choice.tile and dict(choice.tile), choice.why)
+    assert found == {
+        3: ("dot_product", tile, "tuned range up to 7"),
+        7: ("dot_product", tile, "tuned range up to 7"),
+        8: ("decompose_k_8", {"splits": 8}, "tuned range up to 128"),
+        129: ("mm_out_dtype", None, "rule"),
+    }
+    assert dispatch.choose(case_of(3, 256, 7168, "bf16", "bf16"), H200).why == "rule"
+
+
+def test_shapes_of_a_model_share_its_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product that has DeepSeek-V3's sizes and dtypes takes the tile tuned for the model, whatever it is called; the
+    next larger T that was tuned serves, up to twice as large.
+    """
+    tile = {"block_t": 1, "block_n": 4, "splits": 2, "num_warps": 2, "unroll": 4, "strong": 0}
+    _tuned_with(monkeypatch, {"deepseek-v3-t1-bf16/dot_product": {"implementation": "dot_product", "tile": tile}}, {})
+    assert dot_product.choose_tile(case_of(1, 256, 7168, "bf16", "fp32"), H200) == dot_product.Tile(**tile)
+    assert dot_product.choose_tile(case_of(2, 256, 7168, "bf16", "fp32"), H200) != dot_product.Tile(**tile)
+    _tuned_with(monkeypatch, {"deepseek-v3-t8-bf16/dot_product": {"implementation": "dot_product", "tile": tile}}, {})
+    chosen = {t: dot_product.choose_tile(case_of(t, 256, 7168, "bf16", "fp32"), H200) for t in (3, 5, 8, 9)}
+    assert [t for t, one in chosen.items() if one == dot_product.Tile(**tile)] == [5, 8]
+    assert tables.tuned_tile("dot_product", case_of(1, 256, 7168, "bf16", "bf16"), H200) is None
+
+
+def test_rivals_of_the_dispatch() -> None:
+    """Ranges by hand take the tile of their upper end; the single choice has one tile for all T."""
+    hand = {t: dispatch.hand_choice(case_of(t, 256, 7168, "bf16", "fp32"), H200) for t in (1, 2, 128, 129, 513)}
+    names = [choice.implementation for choice in hand.values()]
+    assert names == ["dot_product", "split_k", "split_k", "decompose_k_best", "mm_out_dtype"]
+    assert hand[2].tile == hand[128].tile
+    single = {t: dispatch.single_choice(case_of(t, 256, 7168, "bf16", "fp32"), H200) for t in (1, 4096)}
+    assert single[1] == single[4096]
+    assert single[1].implementation == "split_k"
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "options", "message"),
+    [
+        (torch.ones(2, 3), torch.ones(4, 2), {}, r"\(2, 3\) and \(4, 2\)"),
+        (torch.ones(2, 3), torch.ones(4, 3).half(), {}, r"torch\.float16.*Cast one"),
+        (torch.ones(2, 3).double(), torch.ones(4, 3).double(), {}, "torch.float64"),
+        (torch.ones(2, 3), torch.ones(4, 3), {"out_dtype": torch.float16}, "not torch.float16"),
+        (torch.ones(2, 3), torch.ones(4, 3), {"bias": torch.ones(3)}, r"must be \[4\]"),
+    ],
+)
+def test_operator_refuses_by_value(x: Tensor, w: Tensor, options: dict[str, Any], message: str) -> None:
+    """Operands that are no product are answered with their shapes or dtypes."""
+    with pytest.raises(ValueError, match=message):
+        logits(x, w, **options)
+
+
+def test_operator_keeps_leading_dimensions() -> None:
+    """Logits of [2, 3, K] are [2, 3, N], those of no tokens empty, and their dtype is what was asked for."""
+    x, w = torch.ones(2, 3, 16).bfloat16(), torch.ones(5, 16).bfloat16()
+    assert torch.equal(logits(x, w, out_dtype=torch.float32), torch.full((2, 3, 5), 16.0))
+    assert logits(x[:0], w).shape == (0, 3, 5)
+    assert logits(x[:, :0], w, out_dtype=torch.float32).shape == (2, 0, 5)
+    assert torch.equal(logits(torch.ones(2, 0), torch.ones(3, 0)), torch.zeros(2, 3))
+
+
+def test_exports_with_any_number_of_tokens() -> None:
+    """A module that calls `logits` exports with T dynamic, and keeps the operator whole."""
+
+    class Gate(torch.nn.Module):
+        def forward(self, x: Tensor, w: Tensor) -> Tensor:
+            return logits(x, w, out_dtype=torch.float32)
+
+    t = torch.export.Dim("t", max=4096)
+    arguments = (torch.ones(16, 64).bfloat16(), torch.ones(8, 64).bfloat16())
+    exported = torch.export.export(Gate(), arguments, dynamic_shapes=({0: t}, {}), strict=False)
+    targets = [str(node.target) for node in exported.graph.nodes if node.op == "call_function"]
+    assert targets == ["gemmgate.router_logits.default"]
+
+
+# child processes
+
+
+def test_kernels_in_the_interpreter() -> None:
+    """The tests of interpreted_router.py pass."""
+    script = str(ROOT / "tests" / "interpreted_router.py")
+    known = ("-W", "ignore:Conversion of an array:DeprecationWarning")  # Triton 3.6's interpreter
+    printed = run_child("-m", "pytest", "-q", "-p", "no:cacheprovider", *known, script, TRITON_INTERPRET="1")
+    assert " passed" in printed
+
+
+def test_compiles_for_gpus_that_are_not_here(tmp_path: Path) -> None:
+    """Chosen tiles compile for sm_80, sm_90 and sm_100, read operands 16 bytes at a time, and fit shared memory."""
+    script = str(ROOT / "tests" / "compile_router.py")
+    printed = run_child(script, PYTHONPATH=str(ROOT), TRITON_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="0")
+    compiled = [json.loads(line) for line in printed.splitlines()]
+    assert {(row["arch"], row["kernel"]) for row in compiled} == {
+        (arch, kernel) for arch in (80, 90, 100) for kernel in ("dot_product", "split_k")
+    }
+    for row in compiled:
+        assert row["shared"] <= row["shared_limit"]
+        assert row["loads"] >= 2 and row["narrow"] == 0, row
+        assert (row["mma"] > 0) == (row["kernel"] == "split_k"), row
