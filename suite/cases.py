@@ -112,8 +112,10 @@ class Prepared:
     `bind(inputs)` gives the call for one set of inputs. It is untimed, may pack weights and allocate,
     and never compiles. The call runs on the current stream, does not synchronise with the host,
     launches the same kernels each time, and writes nothing but its outputs and the tensors that
-    `bind` appended to `workspaces`, whose contents need not survive between calls. `readings_s` is what
-    a tuner of its own measured while preparing, seconds by choice; `algorithm` then names the choice.
+    `bind` appended to `workspaces`, whose contents need not survive between calls, and to `state`, which
+    `bind` fills and every call leaves as it found it, such as counters that are zero between calls.
+    `readings_s` is what a tuner of its own measured while preparing, seconds by choice; `algorithm` then
+    names the choice.
     """
 
     bind: Callable[[Inputs], Call]
@@ -123,6 +125,7 @@ class Prepared:
     workspaces: list[Any] = field(default_factory=list, compare=False)
     device_code: str = ""
     readings_s: Mapping[str, float] | None = None
+    state: list[Any] = field(default_factory=list, compare=False)
 
 
 @dataclass(frozen=True)
