@@ -20,7 +20,7 @@ SIZES = [
 ]
 """(M, N, K)"""
 
-_ERROR = {"acc32": 1e-6, "ieee": 1e-6, "tf32": 1.5e-3}
+_ERROR = {"acc32": 1e-6, "ieee": 1e-6, "tf32": 1.5e-3, "3xtf32": 1e-6}
 """Error of a short accumulation: a few units of fp32, or four standard deviations of two operands in TF32."""
 
 

@@ -121,11 +121,14 @@ def test_a_call_writes_only_outputs_and_workspaces(family: Family, case: Case, n
 
 @each_implementation
 def test_calls_repeat(family: Family, case: Case, name: str) -> None:
-    """A second and a third call launch the same and return the same, whatever outputs and workspaces held before."""
+    """A second and a third call launch the same and return the same, whatever outputs and workspaces held before,
+    and restore their state.
+    """
     implementation = _supported(family, case, name)
     inputs = _inputs(family, case, 1)
     prepared = implementation.prepare(case, inputs, CPU, None)
     call = prepared.bind(inputs)
+    state = [tensor.clone() for tensor in prepared.state]
     with launches() as launched:
         outputs = call()
     first, launched_first = _copies(outputs), list(launched)
@@ -135,6 +138,7 @@ def test_calls_repeat(family: Family, case: Case, name: str) -> None:
         with launches() as launched:
             outputs = call()
         assert launched == launched_first
+        assert all(map(torch.equal, prepared.state, state))
         if implementation.deterministic:
             assert all(torch.equal(a, b) for a, b in zip(_tensors(outputs), first, strict=True))
         else:

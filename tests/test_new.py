@@ -145,7 +145,7 @@ def test_a_family_outside_takes_a_kernel_there(tmp_path: Path) -> None:
         (["family", "fresh", "--family", "dense_splitk"], "--family is for a new kernel"),
         (["kernel", "cublas", "--family", "dense_splitk"], "There is a kernel called 'cublas' already"),
         (["kernel", "mine"], "Say with --family what the kernel computes: dense_splitk"),
-        (["kernel", "mine", "--family", "dense_splitc"], "Did you mean dense_splitk?"),
+        (["kernel", "mine", "--family", "dense_splitc"], "Did you mean dense_splitk"),
         (["thing", "mine"], "'thing' is not one of 'kernel', 'family'"),
     ],
 )

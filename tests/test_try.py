@@ -233,7 +233,7 @@ def test_a_triton_kernel_is_not_a_function(tmp_path: Path) -> None:
         (["kernels.py"], "write FILE.py:FUNCTION"),
         (["kernel.py:right", "--family", "dense_splitk"], "No file in . matches 'kernel.py'. Did you mean kernels.py"),
         (["kernels.py:right"], "Say with --family what the function computes: dense_splitk"),
-        (["kernels.py:right", "--family", "dense_splitc"], "Did you mean dense_splitk?"),
+        (["kernels.py:right", "--family", "dense_splitc"], "Did you mean dense_splitk"),
         (["kernels.py:right", "--family", "dense_splitk", "--against", "cubla"], "Did you mean cublas"),
         (["kernels.py:right", "--family", "dense_splitk", "--tag", "quik"], "No tag matches 'quik'"),
         (["kernels.py:right", "--family", "dense_splitk", "--case", "m8"], "No case matches 'm8'"),

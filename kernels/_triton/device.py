@@ -18,6 +18,14 @@ def round_to_tf32(x):
 
 
 @triton.jit
+def to_operand(x, dtype: tl.constexpr, INTERPRETED: tl.constexpr):
+    """Any number to the dtype of a product, to nearest even."""
+    if x.dtype != dtype:
+        x = store_cast(x.to(tl.float32), dtype, INTERPRETED)
+    return x
+
+
+@triton.jit
 def store_cast(x, dtype: tl.constexpr, INTERPRETED: tl.constexpr):
     """fp32 to the dtype of an output, to nearest even: the interpreter alone would cut bf16 off."""
     if INTERPRETED and dtype == tl.bfloat16:

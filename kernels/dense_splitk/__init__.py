@@ -1,10 +1,25 @@
 """`dense_splitk`: C[M, N] = A[M, K] @ B[K, N], row-major, with K long and C small. Standard library only."""
 
+from __future__ import annotations
+
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from gemmgate.kernels.dense_splitk import cases
 from gemmgate.kernels.dense_splitk.bound import error_bound
 from gemmgate.suite.cases import Case, Entry, Family
+
+if TYPE_CHECKING:
+    from gemmgate.kernels.dense_splitk.dispatch import matmul as matmul
+
+
+def __getattr__(name: str) -> Any:
+    """`matmul`, which needs torch, is imported where it is asked for."""
+    if name != "matmul":
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    from gemmgate.kernels.dense_splitk.dispatch import matmul
+
+    return matmul
 
 
 def _is_legal(splits: int, case: Case) -> bool:
@@ -14,6 +29,17 @@ def _is_legal(splits: int, case: Case) -> bool:
 def _is_16_bit(case: Case) -> bool:
     return case.dtype in ("bf16", "fp16")
 
+
+def _has_few(case: Case) -> bool:
+    return min(case.dims["m"], case.dims["n"]) < 16
+
+
+def _is_fp32(case: Case) -> bool:
+    return case.dtype == "fp32"
+
+
+DISCIPLINES = ("last_arrival", "grid_barrier", "atomic_arrival", "atomic_fp32", "two_launches", "turnstile", "stream_k")
+"""Ways to bring the parts of a split K together, in one launch but for `atomic_fp32` and `two_launches`."""
 
 FAMILY = Family(
     name=cases.FAMILY,
@@ -25,6 +51,10 @@ FAMILY = Family(
         Entry("cublas_reduced_reduction", "cublas_flags:IMPLEMENTATIONS", _is_16_bit),
         Entry("cublaslt_best", "cublaslt:IMPLEMENTATION"),
         Entry("triton_split_k", "triton_split_k:IMPLEMENTATION"),
+        *(Entry(name, f"{name}:IMPLEMENTATION") for name in DISCIPLINES),
+        Entry("dispatch", "dispatch:IMPLEMENTATION"),
+        Entry("dot_product", "dot_product:IMPLEMENTATION", _has_few),
+        Entry("atomic_out", "atomic_out:IMPLEMENTATION", _is_fp32),
         Entry("decompose_k_best", "decompose_k:IMPLEMENTATIONS"),
         *(
             Entry(f"decompose_k_{splits}", "decompose_k:IMPLEMENTATIONS", partial(_is_legal, splits))

@@ -30,8 +30,10 @@ def check_results(work: Work, name: str, synchronize: Callable[[], None]) -> dic
     for slot in (0, _OTHER_SEED):
         inputs = work.ring.slots[0] if slot == 0 else work.make(slot)
         prepared.workspaces.clear()
+        prepared.state.clear()
         with check.unchanged(inputs):
             call = prepared.bind(inputs)
+            state = [tensor.clone() for tensor in tensors_in(prepared.state)]
             outputs, errors = _correct(work, slot, call(), synchronize)
             worst = max(worst, errors, key=lambda found: found.error)
             if slot == 0 and work.decide is not None:
@@ -40,6 +42,12 @@ def check_results(work: Work, name: str, synchronize: Callable[[], None]) -> dic
             check.poison(outputs)
             check.poison(tensors_in(prepared.workspaces))
             again, _ = _correct(work, slot, call(), synchronize)
+        if not all(map(torch.equal, state, tensors_in(prepared.state))):
+            raise Refused(
+                "broken",
+                "state_not_restored",
+                "two calls left other values in the state that bind made, which each call must restore",
+            )
         if implementation.deterministic and not all(map(torch.equal, kept, again)):
             raise Refused(
                 "broken",

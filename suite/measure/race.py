@@ -134,6 +134,7 @@ class Race:
         for key in keys:
             self._runners.pop(key, None)
             self._work.ready[key].workspaces.clear()
+            self._work.ready[key].state.clear()
 
     def _runner(self, key: str, *, whole: bool = False) -> _Runner:
         """Binds the next part of the ring in turn, or all of it, and captures calls over it."""
@@ -142,6 +143,7 @@ class Race:
         part = [self._slots[(self._begin + index) % len(self._slots)] for index in range(width)]
         self._begin = (self._begin + width) % len(self._slots)
         prepared.workspaces.clear()
+        prepared.state.clear()
         bound = [prepared.bind(inputs) for inputs in part]
         kept = (bound, list(prepared.workspaces))
         self._refuse_slow(bound[0])

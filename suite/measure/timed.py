@@ -114,8 +114,9 @@ def make_timed(
     slots = ring.slots[:1] if cache == "hot" else ring.slots
     # Only the scratch of these calls is poisoned later: earlier ones are gone with their slots.
     prepared.workspaces.clear()
+    prepared.state.clear()
     first = prepared.bind(slots[0])
-    workspace_bytes = storage_bytes(prepared.workspaces)
+    workspace_bytes = storage_bytes([*prepared.workspaces, *prepared.state])
     calls = (first, *(prepared.bind(inputs) for inputs in slots[1:]))
     calls[0]()
     if "perf_counter" in clocks:

@@ -1,0 +1,44 @@
+"""Counters and sums that every launch finds zero and leaves zero, for kernels called outside a harness.
+
+Calls on one stream follow one another and share theirs. A call that is captured into a CUDA graph gets its own,
+for its graph may be replayed beside anything else; it comes from a reserve that was cleared before, so that the
+graph has nothing to clear.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+RESERVE = 1 << 20
+"""Elements for captured calls on one device, handed out once each. Past them a graph clears its own."""
+
+_of_stream: dict[tuple[torch.device, int], Tensor] = {}
+_reserve: dict[torch.device, tuple[Tensor, int]] = {}
+
+
+def zeros(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """`count` zero elements of fp32 or int32, for launches on the current stream that restore them.
+
+    A device's first call outside of a capture waits for the device once.
+    """
+    if device.type != "cuda":
+        return torch.zeros(count, dtype=dtype, device=device)
+    if torch.cuda.is_current_stream_capturing():
+        return _own(count, device).view(dtype)
+    if device not in _reserve:
+        _reserve[device] = torch.zeros(RESERVE, dtype=torch.int32, device=device), 0
+        torch.cuda.synchronize(device)
+    key = device, torch.cuda.current_stream(device).cuda_stream
+    if key not in _of_stream or _of_stream[key].numel() < count:
+        _of_stream[key] = torch.zeros(max(count, 4096), dtype=torch.int32, device=device)
+    return _of_stream[key][:count].view(dtype)
+
+
+def _own(count: int, device: torch.device) -> Tensor:
+    reserve, used = _reserve.get(device, (None, 0))
+    count_aligned = -(-count // 32) * 32  # a line of the cache for each call
+    if reserve is None or used + count_aligned > reserve.numel():
+        return torch.zeros(count, dtype=torch.int32, device=device)
+    _reserve[device] = reserve, used + count_aligned
+    return reserve[used : used + count]

@@ -1,0 +1,94 @@
+"""`matmul` of dense_splitk in Triton's interpreter: test_dense_splitk_dispatch.py runs it in a process of its own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from gemmgate.kernels._triton.epilogue import ACTIVATIONS
+from gemmgate.kernels.dense_splitk import dispatch, matmul
+from tests.gemm_layouts import LAYOUTS, SIZES, assert_product, matrix
+from tests.jit_functions import square
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+@pytest.mark.parametrize(("m", "n", "k"), [*SIZES[::2], (20, 33, 600), (70, 64, 1100)])
+def test_any_size(m: int, n: int, k: int, dtype: str) -> None:
+    """Every size gives the product, whatever computes it."""
+    a, b = matrix(m, k, dtype, "cpu", 1), matrix(k, n, dtype, "cpu", 2)
+    assert_product(matmul(a, b), a, b, "ieee" if dtype == "fp32" else "acc32")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_strides(layout: str) -> None:
+    """Every layout of either operand gives the product."""
+    a, b = LAYOUTS[layout](matrix(20, 600, "fp32", "cpu", 1)), matrix(600, 18, "fp32", "cpu", 2)
+    assert_product(matmul(a, b), a, b, "ieee")
+    assert_product(matmul(b.t(), a.t()), b.t(), a.t(), "ieee")
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu"])
+@pytest.mark.parametrize("shape", [(33,), (1, 33), (20, 1), (20, 33), ()])
+@pytest.mark.parametrize("k", [16, 600])
+def test_bias_and_activation(k: int, shape: tuple[int, ...], activation: str | None) -> None:
+    """Whoever computes: a bias of any shape that broadcasts is added, and the activation follows."""
+    a, b = matrix(20, k, "fp32", "cpu", 1), matrix(k, 33, "fp32", "cpu", 2)
+    bias = matrix(20, 33, "fp32", "cpu", 3)[tuple(slice(size) for size in (1,) * (2 - len(shape)) + shape)].reshape(
+        shape
+    )
+    exact = a.double() @ b.double() + bias.double()
+    peers = {"relu": torch.relu, "gelu": torch.nn.functional.gelu, "silu": torch.nn.functional.silu}
+    exact = peers[activation](exact) if activation else exact
+    assert (matmul(a, b, bias, activation).double() - exact).norm() <= 1e-6 * exact.norm()
+
+
+@pytest.mark.parametrize("k", [16, 600])
+def test_out_dtype(k: int) -> None:
+    """16-bit operands give fp32 outputs where that is asked."""
+    a, b = matrix(20, k, "fp16", "cpu", 1), matrix(k, 33, "fp16", "cpu", 2)
+    c = matmul(a, b, out_dtype=torch.float32)
+    assert c.dtype == torch.float32
+    assert (c.double() - a.double() @ b.double()).norm() <= 1e-3 * c.norm()
+
+
+@pytest.mark.parametrize("k", [16, 600])
+def test_a_function_of_ones_own(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A jit function that somebody named is applied, also where the library would have computed the rest."""
+    monkeypatch.setitem(ACTIVATIONS, "square", square)
+    a, b = matrix(20, k, "fp32", "cpu", 1), matrix(k, 33, "fp32", "cpu", 2)
+    exact = (a.double() @ b.double()).square()
+    assert (matmul(a, b, activation="square").double() - exact).norm() <= 1e-6 * exact.norm()
+
+
+def test_what_computes_is_not_always_the_same() -> None:
+    """The sizes of these tests reach kernels and the library."""
+    names = {
+        dispatch._choice(m, n, k, "fp32", "ieee", torch.device("cpu"), False).name
+        for m, n, k in ((20, 33, 600), (5, 37, 1001), (20, 33, 16), (70, 64, 1100))
+    }
+    assert names == {"last_arrival", "dot_product", "cublas", "grid_barrier"}
+
+
+def test_compiles_with_dynamic_sizes() -> None:
+    """One compilation serves every M and K, and gives the eager result."""
+    compilations = 0
+
+    def backend(graph: torch.fx.GraphModule, example: list[Tensor]) -> torch.fx.GraphModule:
+        nonlocal compilations
+        compilations += 1
+        return graph
+
+    compiled = torch.compile(
+        lambda a, b: matmul(a, b, activation="relu"), dynamic=True, fullgraph=True, backend=backend
+    )
+    for m, k in ((4, 48), (20, 640), (17, 80)):
+        a, b = matrix(m, k, "fp32", "cpu", 1), matrix(k, 18, "fp32", "cpu", 2)
+        assert torch.equal(compiled(a, b), matmul(a, b, activation="relu"))
+    assert compilations == 1
+
+
+def test_operator_contract() -> None:
+    """torch's own checks of a custom operator hold: schema, aliasing, fake tensors, dynamic tracing."""
+    a, b, bias = matrix(20, 640, "fp32", "cpu", 1), matrix(640, 18, "fp32", "cpu", 2), matrix(1, 18, "fp32", "cpu", 3)
+    torch.library.opcheck(torch.ops.gemmgate.dense_splitk_matmul.default, (a, b, bias, "relu", torch.float16))

@@ -1,0 +1,131 @@
+"""`dispatch` and `matmul` without a GPU: the choice, refusals, tracing, zeros, and results in the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from gemmgate.kernels import _tuned, dense_splitk
+from gemmgate.kernels._triton.zeros import zeros
+from gemmgate.kernels.dense_splitk import FAMILY, dispatch, matmul
+from gemmgate.suite.cases import Target
+from tests.test_dense_splitk_triton import run_child
+
+ROOT = Path(__file__).parent.parent
+H200 = Target("sm_90", sm_count=132, shared_bytes=232448)
+BY_NAME = {case.name: case for case in FAMILY.cases}
+
+
+def tuned(monkeypatch: pytest.MonkeyPatch, entries: Mapping[str, Any]) -> None:
+    """Only these entries are tuned, for whichever family and device."""
+    monkeypatch.setattr(_tuned, "lookup", lambda package, key, target: entries.get(key))
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [
+        ("m32-n32-k32768-bf16", "last_arrival"),
+        ("m64-n64-k65536-bf16", "grid_barrier"),
+        ("m512-n512-k512-bf16", "cublas"),
+        ("m4096-n4096-k4096-fp32", "cublas"),
+    ],
+)
+def test_rule(name: str, chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a table: small C by its last programs, larger by all, and by the library where C fills the device."""
+    tuned(monkeypatch, {})
+    choice = dispatch.choose(BY_NAME[name], H200)
+    assert (choice.name, choice.why) == (chosen, "rule")
+    assert (choice.tile is None) == (chosen == "cublas")
+
+
+def test_table_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tuned case is computed as its entry says, tile included; a tuned `cublas` by the library."""
+    tile = {"block_m": 32, "block_n": 16, "block_k": 64, "splits": 7, "num_warps": 2, "num_stages": 3}
+    entries = {
+        "m32-n32-k32768-bf16": {"implementation": "turnstile", "tile": tile},
+        "m64-n64-k65536-bf16": {"implementation": "cublas", "tile": None},
+    }
+    tuned(monkeypatch, entries)
+    first = dispatch.choose(BY_NAME["m32-n32-k32768-bf16"], H200)
+    assert (first.name, first.why) == ("turnstile", "tuned")
+    assert first.tile is not None and tile.items() <= first.tile.as_data().items()
+    assert dispatch.choose(BY_NAME["m64-n64-k65536-bf16"], H200) == dispatch.Choice("cublas", None, "tuned")
+
+
+def test_deterministic_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where bits have to repeat, an entry that adds in the order of arrival is passed over."""
+    case = BY_NAME["m64-n64-k65536-bf16"]
+    tuned(monkeypatch, {case.name: {"implementation": "atomic_arrival", "tile": None}})
+    assert dispatch.choose(case, H200).name == "atomic_arrival"
+    assert dispatch.choose(case, H200, deterministic=True).name == "grid_barrier"
+
+
+def test_entry_of_another_implementation_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry that names what dispatch cannot call, or what refuses the device, leaves the choice to the rule."""
+    case = BY_NAME["m32-n32-k32768-bf16"]
+    tuned(monkeypatch, {case.name: {"implementation": "cublaslt_best", "tile": {"algorithm": 3}}})
+    assert dispatch.choose(case, H200).why == "rule"
+    tuned(monkeypatch, {case.name: {"implementation": "last_arrival", "tile": None}})
+    assert dispatch.choose(case, Target("sm_75", sm_count=40)).name == "cublas"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((torch.ones(2, 3), torch.ones(4, 2)), r"\(2, 3\) and \(4, 2\)"),
+        ((torch.ones(2, 3), torch.ones(3, 2).half()), "torch.float16"),
+        ((torch.ones(2, 3), torch.ones(3, 2), None, "swish"), "'swish' is none of gelu, relu, silu"),
+        ((torch.ones(2, 3), torch.ones(3, 2), torch.ones(1, 1, 2)), r"got \(1, 1, 2\)"),
+    ],
+)
+def test_matmul_refuses_by_value(arguments: tuple[Any, ...], message: str) -> None:
+    """What does not multiply, add or exist is answered with its values."""
+    with pytest.raises(ValueError, match=message):
+        matmul(*arguments)
+
+
+def test_matmul_on_a_cpu_is_the_library() -> None:
+    """Without GPU and interpreter the product is torch's, with what follows it."""
+    a, b, bias = torch.randn(5, 7), torch.randn(7, 3), torch.randn(3)
+    assert torch.equal(matmul(a, b, bias, "relu"), torch.addmm(bias, a, b).relu())
+
+
+def test_family_has_nothing_else() -> None:
+    """The family's package answers for `matmul` alone."""
+    with pytest.raises(AttributeError, match="'split'"):
+        _ = dense_splitk.split  # type: ignore[attr-defined]
+
+
+def test_exports_with_dynamic_sizes() -> None:
+    """A module that calls `matmul` exports with M and K dynamic, and keeps the operator whole."""
+
+    class Product(torch.nn.Module):
+        def forward(self, a: Tensor, b: Tensor) -> Tensor:
+            return matmul(a, b, activation="gelu")
+
+    m, k = torch.export.Dim("m", max=4096), torch.export.Dim("k", max=1 << 20)
+    exported = torch.export.export(
+        Product(), (torch.ones(32, 4096), torch.ones(4096, 16)), dynamic_shapes=({0: m, 1: k}, {0: k}), strict=False
+    )
+    targets = [str(node.target) for node in exported.graph.nodes if node.op == "call_function"]
+    assert targets == ["gemmgate.dense_splitk_matmul.default"]
+
+
+def test_zeros_on_a_cpu_are_new() -> None:
+    """Two calls do not share their zeros where there is no stream."""
+    first, second = (zeros(8, torch.float32, torch.device("cpu")) for _ in range(2))
+    first += 1
+    assert second.eq(0).all() and second.dtype == torch.float32
+
+
+def test_matmul_in_the_interpreter() -> None:
+    """The tests of interpreted_dense_splitk_dispatch.py pass."""
+    script = str(ROOT / "tests" / "interpreted_dense_splitk_dispatch.py")
+    known = ("-W", "ignore:Conversion of an array:DeprecationWarning")  # Triton 3.6's interpreter
+    printed = run_child("-m", "pytest", "-q", "-p", "no:cacheprovider", *known, script, TRITON_INTERPRET="1")
+    assert " passed" in printed
