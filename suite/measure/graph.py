@@ -67,7 +67,7 @@ def capture(calls: Sequence[Call], *, passes: int = 1) -> Captured:
         # What a library allocates once for a stream must not land in a graph's pool.
         with torch.cuda.stream(stream):
             calls[0]()
-    torch.cuda.synchronize()
+        torch.cuda.synchronize()  # one after the other: two at once would share the slot's workspace and counters
     # Not `with torch.cuda.graph(...)`: that collects garbage and empties the allocator's cache each time.
     with torch.cuda.stream(streams[0]):
         graph.capture_begin(capture_error_mode="thread_local")
