@@ -16,7 +16,7 @@ from typing import Any, Literal
 from gemmgate.suite.errors import UnreadableError
 
 SCHEMA = 1
-METHOD_VERSION = 2
+METHOD_VERSION = 3
 """The protocol that yields a sample. A change makes older runs INCOMPARABLE, never 'slower'."""
 
 RowKind = Literal["time", "phase", "count", "static"]

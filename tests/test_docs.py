@@ -96,10 +96,9 @@ def test_numbers_of_the_records_are_documented(page: str, sentence: str) -> None
 
 def test_numbers_of_the_method_are_documented() -> None:
     """The ring's multiple of the cache and the size of a checked tile are those of the code."""
-    from gemmgate.suite.measure import bench, check, crosscheck, graph, proof, rotation, timed, watched
+    from gemmgate.suite.measure import bench, check, crosscheck, proof, rotation, timed, watched
 
     assert f"at least {rotation.CACHE_MULTIPLE} times the last-level cache" in METHOD
-    assert graph.PARTS == graph.PART_CALLS == 8 and "in parts of at least 8 calls on up to 8 streams" in METHOD
     assert f"each tile of {check.TILE} × {check.TILE} outputs" in METHOD
     method = METHOD.replace(" %", "%")
     assert f"must be equivalent within {proof.BOUND:.0%}: the whole {proof.CONFIDENCE:.0%} interval" in method

@@ -1,4 +1,4 @@
-"""What is known of a graph by counting: its parts, and the programmatic launches between its calls."""
+"""Which programmatic launches of a captured graph let one call run into the next."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from gemmgate.suite.measure.graph import Edge, calls_a_part, overlapping_calls
+from gemmgate.suite.measure.graph import Edge, overlapping_calls
 
 
 def line(*programmatic: bool) -> list[Edge]:
@@ -40,11 +40,3 @@ def test_every_edge_counts_where_the_graph_is_no_line() -> None:
 def test_every_edge_counts_where_calls_have_unequal_nodes() -> None:
     """Four nodes are not three calls' worth."""
     assert overlapping_calls(line(True, False, False), 3) == 1
-
-
-@pytest.mark.parametrize(
-    ("calls", "passes", "expected"), [(1, 5000, 5000), (690, 1, 87), (12, 4, 8), (3, 1, 8), (64, 1, 8), (65, 1, 9)]
-)
-def test_parts_are_few_and_long(calls: int, passes: int, expected: int) -> None:
-    """Calls over one slot are one part; over a ring there are at most eight parts, of at least eight calls."""
-    assert calls_a_part(calls, passes) == expected

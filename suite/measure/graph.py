@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import math
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,8 +22,6 @@ from gemmgate.suite.cases import Call
 
 _NODE_TYPES = {0: "kernel", 1: "memcpy", 2: "memset", 3: "host", 4: "graph", 5: "empty"}
 _PROGRAMMATIC = 1
-PARTS, PART_CALLS = 8, 8
-"""Parts of a graph over a ring, and the fewest calls of one: the first call of a part finds its workspace cold."""
 
 
 @dataclass(frozen=True)
@@ -52,36 +49,23 @@ class Captured:
 
 
 def capture(calls: Sequence[Call], *, passes: int = 1) -> Captured:
-    """Captures `passes` rounds over the calls. Each call has run before, so that nothing compiles here.
-
-    The graph is one line, but its parts are captured on different streams: what a library keeps for a stream, such
-    as cuBLAS its workspace, lies elsewhere for each. Where one such place happens to be is worth a percent, and
-    differs from process to process.
-    """
+    """Captures `passes` rounds over the calls. Each call has run before, so that nothing compiles here."""
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     outputs: list[Any] = []
     torch.cuda.synchronize()
-    each = calls_a_part(len(calls), passes)
-    streams = _streams(torch.cuda.current_device())[: math.ceil(len(calls) * passes / each)]
-    for stream in reversed(streams):
-        # What a library allocates once for a stream must not land in a graph's pool.
-        with torch.cuda.stream(stream):
-            calls[0]()
-        torch.cuda.synchronize()  # one after the other: two at once would share the slot's workspace and counters
     # Not `with torch.cuda.graph(...)`: that collects garbage and empties the allocator's cache each time.
-    with torch.cuda.stream(streams[0]):
+    with torch.cuda.stream(_stream(torch.cuda.current_device())):
+        # What a library allocates once for a stream, such as cuBLAS its workspace, must not land in a graph's pool.
+        calls[0]()
+        torch.cuda.synchronize()
         graph.capture_begin(capture_error_mode="thread_local")
         try:
-            for part, stream in enumerate(streams):
-                if part:
-                    stream.wait_stream(streams[part - 1])
-                with torch.cuda.stream(stream):
-                    for index in range(part * each, min((part + 1) * each, len(calls) * passes)):
-                        output = calls[index % len(calls)]()
-                        if len(calls) == 1:
-                            outputs.clear()
-                        outputs.append(output)
-            streams[0].wait_stream(streams[-1])
+            for _ in range(passes):
+                for call in calls:
+                    output = call()
+                    if len(calls) == 1:
+                        outputs.clear()
+                    outputs.append(output)
         except BaseException:
             with suppress(Exception):  # it would say that capturing failed, not why
                 graph.capture_end()
@@ -100,15 +84,10 @@ def capture(calls: Sequence[Call], *, passes: int = 1) -> Captured:
     return Captured(graph, tuple(outputs), passes * len(calls), nodes, host_s, programmatic)
 
 
-def calls_a_part(calls: int, passes: int) -> int:
-    """How many calls in a row share a stream: at least `PART_CALLS`, in at most `PARTS` parts; all over one slot."""
-    return calls * passes if calls == 1 else max(PART_CALLS, math.ceil(calls * passes / PARTS))
-
-
 @cache
-def _streams(device: int) -> tuple[Any, ...]:
-    """Those that capture, the same ones always: what libraries keep for a stream, they then keep once."""
-    return tuple(torch.cuda.Stream(device) for _ in range(PARTS))
+def _stream(device: int) -> Any:
+    """The one stream that captures: what libraries keep for a stream, they then keep once."""
+    return torch.cuda.Stream(device)
 
 
 def nodes_per_call(captured: Captured) -> tuple[str, ...] | None:
