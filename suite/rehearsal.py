@@ -85,7 +85,7 @@ def from_recorded(series: Sequence[Floats], gates: int, cases: int, source: np.r
     which = source.integers(len(series), size=cases)
     noise = [Noise(float(robust_sd(x)), source="recorded") for x in series]
     return rehearse(
-        lambda case, blocks: draw(series[which[case]], (1, blocks), 0.0, source)[0],
+        lambda case, blocks: draw(series[which[case]], (1, blocks), 0.0, source)[0, :, 0],
         [noise[index] for index in which],
         [0.0] * cases,
         gates,

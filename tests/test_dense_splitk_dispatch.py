@@ -29,18 +29,27 @@ def tuned(monkeypatch: pytest.MonkeyPatch, entries: Mapping[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "chosen"),
     [
-        ("m32-n32-k32768-bf16", "last_arrival"),
-        ("m64-n64-k65536-bf16", "grid_barrier"),
+        ("m32-n32-k32768-bf16", "two_launches"),
+        ("m32-n256-k16384-bf16", "two_launches"),
+        ("m128-n128-k32768-bf16", "cublas"),
         ("m512-n512-k512-bf16", "cublas"),
         ("m4096-n4096-k4096-fp32", "cublas"),
     ],
 )
 def test_rule(name: str, chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a table: small C by its last programs, larger by all, and by the library where C fills the device."""
+    """Without a table a small C takes two launches that overlap, a larger one the library."""
     tuned(monkeypatch, {})
     choice = dispatch.choose(BY_NAME[name], H200)
     assert (choice.name, choice.why) == (chosen, "rule")
     assert (choice.tile is None) == (chosen == "cublas")
+
+
+def test_rule_before_launches_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On sm_80 a small C is added by its last programs, a larger one by all behind a barrier."""
+    tuned(monkeypatch, {})
+    a100 = Target("sm_80", sm_count=108, shared_bytes=166912)
+    names = [dispatch.choose(BY_NAME[name], a100).name for name in ("m32-n32-k32768-bf16", "m64-n64-k65536-bf16")]
+    assert names == ["last_arrival", "grid_barrier"]
 
 
 def test_table_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +71,7 @@ def test_deterministic_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     case = BY_NAME["m64-n64-k65536-bf16"]
     tuned(monkeypatch, {case.name: {"implementation": "atomic_arrival", "tile": None}})
     assert dispatch.choose(case, H200).name == "atomic_arrival"
-    assert dispatch.choose(case, H200, deterministic=True).name == "grid_barrier"
+    assert dispatch.choose(case, H200, deterministic=True).name == "two_launches"
 
 
 def test_entry_of_another_implementation_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

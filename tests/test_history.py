@@ -19,7 +19,7 @@ from asv.results import Results
 
 from gemmgate.suite import cli, history
 from gemmgate.suite.errors import UsageError
-from gemmgate.suite.records import Row, Run
+from gemmgate.suite.records import METHOD_VERSION, Row, Run
 from gemmgate.suite.report.history import history_page
 from gemmgate.suite.series import BESIDE, Place, Series, collect, method_changes
 from gemmgate.suite.store import Store
@@ -31,6 +31,7 @@ OLD, NEW = "0a1b2c3d" + "0" * 32, "4e5f6071" + "0" * 32
 TIMES = {OLD: 1000, NEW: 2000}
 BESIDE_HERE = ("error", "error_vs_yardstick")
 NAME = "track_gemm.DenseSplitk.track_seconds"
+OLDER = f"{NAME}_method_{METHOD_VERSION}"
 
 
 def at(commit: str, *rows: Row, **fields: Any) -> Run:
@@ -60,7 +61,9 @@ def test_points_are_in_the_order_of_commits() -> None:
     runs = at(NEW, row("cublas", 7e-6, target="")), at(OLD, row("cublas", 8e-6, target=""))
     series, notes = timed(*runs)
     (place,) = series
-    assert place == Place(H200.key, "dense_splitk", "seconds", "seconds", "m32-n32-k32768-bf16", "cublas", "cold")
+    assert place == Place(
+        H200.key, "dense_splitk", "seconds", "seconds", "m32-n32-k32768-bf16", "cublas", "cold", method=METHOD_VERSION
+    )
     assert [(point.commit, point.value) for point in series[place]] == [(OLD, 8e-6), (NEW, 7e-6)]
     assert notes == ()
 
@@ -206,7 +209,7 @@ def test_asv_reads_the_results(written: Path) -> None:
     assert values[5] == 6e-6
     assert all(math.isnan(values[i]) for i in (1, 3, 4))
     assert (old.date, new.date) == (1_000_000, 2_000_000)
-    assert old.benchmark_version == {NAME: "1"}
+    assert old.benchmark_version == {NAME: str(METHOD_VERSION)}
 
 
 def test_asv_gets_statistics(written: Path) -> None:
@@ -266,15 +269,16 @@ def test_benchmarks_are_merged(written: Path) -> None:
 
 def test_another_method_begins_another_history(written: Path) -> None:
     """A newer method takes the name, the older one keeps its times under a name of its own, and a sentence says so."""
-    newer = row("cublas", 5e-6, method=2, target="", utc="2026-03-01T12:00:00Z")
+    newer = row("cublas", 5e-6, method=METHOD_VERSION + 1, target="", utc="2026-03-01T12:00:00Z")
     series, notes = timed(*pair_of_runs(), at(NEW, newer))
     history.write_asv(series, written)
     benchmarks = json.loads((written / "benchmarks.json").read_text())
-    assert (benchmarks[NAME]["version"], benchmarks[f"{NAME}_method_1"]["version"]) == ("2", "1")
-    assert loaded(written, OLD).get_all_result_keys() == {f"{NAME}_method_1"}
-    assert loaded(written, NEW).get_all_result_keys() == {NAME, f"{NAME}_method_1"}
+    assert (benchmarks[NAME]["version"], benchmarks[OLDER]["version"]) == (str(METHOD_VERSION + 1), str(METHOD_VERSION))
+    assert loaded(written, OLD).get_all_result_keys() == {OLDER}
+    assert loaded(written, NEW).get_all_result_keys() == {NAME, OLDER}
     assert notes == ()
-    assert method_changes(series) == (f"method 2 begins on {H200.key} at {NEW[:10]}: its series begin anew",)
+    begins = f"method {METHOD_VERSION + 1} begins on {H200.key} at {NEW[:10]}: its series begin anew"
+    assert method_changes(series) == (begins,)
 
 
 # pages

@@ -118,7 +118,7 @@ def test_nothing_measured_is_exit_code_3(tmp_path):
         (("--family", "dense"), "dense_splitk"),
         (("--case", "m1-n1*"), "No case matches"),
         (("--impl", "cublass"), "Did you mean cublas"),
-        (("--tag", "slow"), "quick"),
+        (("--tag", "quik"), "quick"),
         (("--device", "tpu"), "cuda"),
         (("--cache", "warm"), "cold"),
         (("--data", "ones"), "normal"),

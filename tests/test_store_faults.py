@@ -93,7 +93,7 @@ def test_other_conditions_cannot_resume(store: Store, end: Callable[..., Path]) 
     for other, said in [
         (replace(now, machine=replace(H200, key="nvidia-h100-80g")), "machine nvidia-h200-141g, now nvidia-h100-80g"),
         (replace(now, stack=replace(STACK, triton="3.8.0")), r"triton 3\.7\.1, now 3\.8\.0"),
-        (replace(now, method=now.method + 1), "method 1, now 2"),
+        (replace(now, method=now.method + 1), f"method {now.method}, now {now.method + 1}"),
     ]:
         with pytest.raises(UsageError, match=said):
             store.resume("latest", other)

@@ -155,16 +155,16 @@ def test_a_page_shows_a_comparison_and_a_calibration() -> None:
         "<!-- timers:x run=a picture=x.svg -->\n<!-- /timers:x -->\n"
         "<!-- calibration:y run=b parts=floors -->\n<!-- /calibration:y -->\n"
     )
-    loads = {"timers": lambda name: {"a": comparison()}[name], "calibration": lambda name: {"b": run([])}[name]}
+    stored = {("timers", "a"): comparison(), ("calibration", "b"): run([])}
 
-    def never(name: str) -> Run:
-        raise AssertionError(name)
+    def load(block: pages.Block) -> Run:
+        return stored[block.kind, block.run]
 
-    written = pages.rewritten(page, never, {}, loads)
+    written = pages.rewritten(page, load, {})
     assert "![The table as a picture](x.svg)" in written and "| f/mm/short |" in written
     assert "A launch takes at least" in written and "nothing to say about noise" not in written
-    assert pages.pictures(written, never, loads) == {"x.svg": report.timers_picture(comparison())}
-    assert pages.rewritten(written, never, {}, loads) == written
+    assert pages.pictures(written, load) == {"x.svg": report.timers_picture(comparison())}
+    assert pages.rewritten(written, load, {}) == written
 
 
 def test_without_a_gpu_there_is_one_sentence(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from gemmgate.kernels._triton import host, zeros
 from gemmgate.kernels._triton.epilogue import ACTIVATIONS
-from gemmgate.kernels.dense_splitk import DISCIPLINES, cublas, discipline, eager, last_arrival
+from gemmgate.kernels.dense_splitk import DISCIPLINES, cublas, discipline, eager, last_arrival, two_launches
 from gemmgate.kernels.dense_splitk.cases import case_of, sizes
 from gemmgate.kernels.dense_splitk.discipline import Discipline, Problem, Scratch
 from gemmgate.kernels.dense_splitk.inputs import TORCH_DTYPE
@@ -39,8 +39,8 @@ _SMALL_C = 48 * 48
 """Up to here one program adds a tile's parts in no time."""
 _LEAST_K_PER_SIDE = 8
 """K over the longer side of C: below, splitting K has too little to share out."""
-_MOST_TILES_PER_MULTIPROCESSOR = 0.5
-"""Tiles of 64 x 64: above, C alone fills half of the device."""
+_MOST_C = 32 * 256
+"""Larger ones were left to the library on an H200: at 128 x 128 and 256 x 256 every own kernel lost to it."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,10 @@ def rule(case: Case, target: Target) -> str:
         return _LIBRARY
     if min(m, n) < 16:
         return "dot_product" if max(m, n) <= 64 else "last_arrival"
-    tiles = -(-m // 64) * -(-n // 64)
-    if k < _LEAST_K_PER_SIDE * max(m, n) or tiles > _MOST_TILES_PER_MULTIPROCESSOR * (target.sm_count or 8):
+    if k < _LEAST_K_PER_SIDE * max(m, n) or m * n > _MOST_C:
         return _LIBRARY
+    if target.compute_capability >= two_launches.OVERLAP_CAPABILITY:
+        return "two_launches"
     if m * n > _SMALL_C and load("grid_barrier").supports(case, target) is None:
         return "grid_barrier"
     return "last_arrival"

@@ -96,18 +96,19 @@ def choose_tile(case: Case, target: Target) -> Tile:
 
 
 def rule(case: Case, target: Target) -> Tile:
-    """Small blocks, long in K; ranges so that the programs fill the multiprocessors once.
+    """Blocks that cover a small C, so that no operand is read twice; ranges so that programs fill the multiprocessors.
 
-    Blocks of K shrink until there are enough of them to give every multiprocessor one, and stages until
-    they fit the shared memory.
+    A C of one block takes half as many programs: what more of them would gain in loading, more partial sums cost
+    (seen on an H200, where searches over tiles of the split-K set came to the same). Blocks of K shrink until
+    there are enough of them, and stages until they fit the shared memory.
     """
     m, n, k = sizes(case)
     multiprocessors = target.sm_count or 8
     block_m, block_n = _block(m), _block(n)
     tiles = max(1, triton.cdiv(m, block_m) * triton.cdiv(n, block_n))
-    wanted = max(1, multiprocessors // tiles)
+    wanted = max(1, multiprocessors // max(2, tiles))
     item_bytes = ITEM_BYTES[case.dtype]
-    block_k = max(64, 8 * 1024 // (max(block_m, block_n) * item_bytes))
+    block_k = 128
     while block_k > 64 and triton.cdiv(k, block_k) < wanted:
         block_k //= 2
     stages = 4
@@ -128,7 +129,7 @@ def rule(case: Case, target: Target) -> Tile:
 
 
 def _block(size: int) -> int:
-    return 16 if size <= 48 else 32 if size <= 128 else 64
+    return 16 if size <= 16 else 32 if size <= 32 else 64
 
 
 def tiles(case: Case, target: Target) -> Sequence[TileData]:

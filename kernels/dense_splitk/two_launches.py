@@ -33,7 +33,7 @@ from gemmgate.kernels.dense_splitk.tiling import Tile, ceil_div, tiles_of_c
 from gemmgate.kernels.dense_splitk.tuned_tile import choose_tile
 from gemmgate.suite.cases import Case, Footprint, Target
 
-_OVERLAP_CAPABILITY = 90
+OVERLAP_CAPABILITY = 90
 """From here on a launch can begin before the one it depends on has ended."""
 
 
@@ -114,7 +114,7 @@ def tiles(case: Case, target: Target) -> list[Tile]:
 
 
 def _overlapping(target: Target, tile: Tile) -> Tile:
-    return replace(tile, overlap=target.compute_capability >= _OVERLAP_CAPABILITY)
+    return replace(tile, overlap=target.compute_capability >= OVERLAP_CAPABILITY)
 
 
 def footprint(case: Case, tile: Tile) -> Footprint:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -65,19 +66,23 @@ def regret(samples: Mapping[str, Sequence[float]], pick: str) -> float:
 
 def picks(rows: Iterable[Row]) -> list[Pick]:
     """The picks among rows, in their order; of one that was searched again the newest."""
-    all_rows = list(rows)
-    found = []
-    for row in newest(all_rows):
-        if row.phase == PICK:
-            beside = {other.phase: other for other in all_rows if other.visit == row.visit and other.status == "ok"}
-            swept = tuple(
-                other
-                for other in newest(all_rows)
-                if other.phase.startswith(ORACLE)
-                and (other.family, other.case, other.implementation) == (row.family, row.case, row.implementation)
-            )
-            found.append(Pick(row, beside.get(INCUMBENT), beside.get(YARDSTICK), swept))
-    return found
+    kept = list(rows)
+    beside: dict[str, dict[str, Row]] = defaultdict(dict)
+    for row in kept:
+        if row.phase in (INCUMBENT, YARDSTICK) and row.status == "ok":
+            beside[row.visit][row.phase] = row
+    swept: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    for row in newest(row for row in kept if row.phase.startswith(ORACLE)):
+        swept[row.family, row.case, row.implementation].append(row)
+    return [
+        Pick(
+            row,
+            beside[row.visit].get(INCUMBENT),
+            beside[row.visit].get(YARDSTICK),
+            tuple(swept[row.family, row.case, row.implementation]),
+        )
+        for row in newest(row for row in kept if row.phase == PICK)
+    ]
 
 
 def searched(rows: Iterable[Row]) -> set[tuple[str, str, str]]:
