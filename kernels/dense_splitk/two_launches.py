@@ -26,6 +26,7 @@ from gemmgate.kernels._triton.epilogue import finish
 from gemmgate.kernels._triton.partials import store_partial
 from gemmgate.kernels._triton.product import grouped_tile, k_range, multiply_range
 from gemmgate.kernels.dense_splitk import tiling
+from gemmgate.kernels.dense_splitk.cases import sizes
 from gemmgate.kernels.dense_splitk.discipline import Discipline, Problem, Scratch, arguments, implementation
 from gemmgate.kernels.dense_splitk.grid_barrier import finish_slice, parts_at_once, slice_size
 from gemmgate.kernels.dense_splitk.last_arrival import partials
@@ -106,7 +107,12 @@ def launch(problem: Problem, tile: Tile, scratch: Scratch) -> tuple[Any, ...]:
 
 
 def _rule(case: Case, target: Target) -> Tile:
-    return _overlapping(target, tiling.choose(case, target, whole=True))
+    """Few large tiles. Of a C that is one tile half as many parts as programs fit: each costs the second launch."""
+    tile = tiling.choose(case, target, whole=True)
+    m, n, _ = sizes(case)
+    if target.is_gpu and tiles_of_c(m, n, tile) == 1:
+        tile = replace(tile, splits=ceil_div(tile.splits, 2))
+    return _overlapping(target, tile)
 
 
 def tiles(case: Case, target: Target) -> list[Tile]:
