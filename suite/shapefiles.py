@@ -63,6 +63,10 @@ def write_shapes(path: Path, rows: Iterable[Sequence[object]]) -> None:
         writer.writerows(rows)
 
 
+_MOST_PRODUCTS = 2**61
+"""Counts of operations are 64-bit numbers in a run's file."""
+
+
 class Columns:
     """What the first line says about the cells below it."""
 
@@ -94,6 +98,8 @@ class Columns:
         name, role = self._cell(cells, "name"), self._cell(cells, "role") or "dense"
         if role not in ROLES:
             raise ValueError(f"role '{role}' is none of {', '.join(ROLES)}")
+        if sizes["m"] * sizes["n"] * sizes["k"] > _MOST_PRODUCTS:
+            raise ValueError(f"{sizes['m']} x {sizes['n']} x {sizes['k']} is more than a row can count operations of")
         return Shape(
             sizes["m"],
             sizes["n"],

@@ -108,6 +108,7 @@ def test_dialects(tmp_path: Path, text: str) -> None:
         ("(B, T, V);latency\n(8, 512, 4096);0.3\n", "It has: (B, T, V), latency."),
         ("m,n,k\n1,2,3\n\n4,five,6\n", "line 4: n is 'five', which is no whole number above 0. Correct the line"),
         ("m,n,k\n1,2,0\n", "line 2: k is '0', which is no whole number above 0"),
+        ("m,n,k\n3000000,3000000,3000000\n", "line 2: 3000000 x 3000000 x 3000000 is more than a row can count"),
         ("m,n,k\n1,2,-3\n", "line 2: k is '-3'"),
         ("m,n,k\n1,2,2.5\n", "line 2: k is '2.5'"),
         ("m,n,k\n1,2\n", "line 2: it has 2 cells where the first line has 3"),

@@ -23,6 +23,9 @@ MAX_PARTIALS_PER_INPUT = 4
 """Partial sums are written once and read once: at four times the bytes of A and B they cost eight times the
 traffic that the product needs, which no gain in parallelism pays back."""
 
+MOST_PRODUCTS = 2**61
+"""m n k of the largest case: twice that is a signed 64-bit number."""
+
 DRAWN_SEED = 20250807
 _DRAWN_FORMATS = (("bf16", "acc32"), ("fp32", "tf32"))
 
@@ -155,6 +158,8 @@ def make_case(
     """As `case_of`, with dimensions by name. Raises ValueError for what is no product of this family."""
     if set(dims) != {"m", "n", "k"} or min(dims.values()) < 1:
         raise ValueError(f"{FAMILY} has the dimensions m, n and k, each at least 1; not {dict(dims)}.")
+    if dims["m"] * dims["n"] * dims["k"] > MOST_PRODUCTS:
+        raise ValueError(f"{FAMILY} counts operations in 64 bits; {dict(dims)} has too many.")
     if (dtype, precision) not in FORMATS:
         known = ", ".join(" ".join(words) for words in FORMATS)
         raise ValueError(f"{FAMILY} computes in {known}; not in {dtype} {precision}.")

@@ -19,7 +19,7 @@ _OTHER_SEED = 7919
 
 
 def check_results(work: Work, name: str, synchronize: Callable[[], None]) -> dict[str, Any]:
-    """Right on two sets of inputs, alike when repeated over poisoned outputs, inputs left as they were.
+    """Right on two sets of inputs, alike when repeated over poisoned outputs, inputs and earlier outputs left alone.
 
     Raises `Refused` with status `broken` (or `invalid` where inputs changed).
     """
@@ -27,6 +27,8 @@ def check_results(work: Work, name: str, synchronize: Callable[[], None]) -> dic
     prepared, implementation = work.ready[name], work.implementations[name]
     worst = Errors(0.0, 0.0, 0.0)
     decision: dict[str, float] | None = None
+    earlier: list[torch.Tensor] = []
+    returned: list[torch.Tensor] = []
     for slot in (0, _OTHER_SEED):
         inputs = work.ring.slots[0] if slot == 0 else work.make(slot)
         prepared.workspaces.clear()
@@ -42,6 +44,13 @@ def check_results(work: Work, name: str, synchronize: Callable[[], None]) -> dic
             check.poison(outputs)
             check.poison(tensors_in(prepared.workspaces))
             again, _ = _correct(work, slot, call(), synchronize)
+        if not all(map(torch.equal, returned, earlier)):
+            raise Refused(
+                "broken",
+                "output_reused",
+                "a call on other inputs changed what an earlier call had returned: outputs are new, or of one slot",
+            )
+        earlier, returned = again, [tensor.clone() for tensor in again]
         if not all(map(torch.equal, state, tensors_in(prepared.state))):
             raise Refused(
                 "broken",

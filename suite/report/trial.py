@@ -24,12 +24,16 @@ _SAID = {
     "output_count": "did not return the result as a tensor: {detail}",
     "output_shape": "returned the wrong shape: {detail}",
     "output_dtype": "returned the wrong dtype: {detail}",
+    "output_reused": "returned the tensor of an earlier call again: it should return a new one",
     "not_finite": "returned NaN or Inf, or left outputs unwritten: {detail}",
     "device_memory": "found no memory on the device: {detail}",
     "host_memory": "found no memory: {detail}",
     "tile_does_not_fit": "does not fit on this device: {detail}",
     "deadline": "did not return: {detail}",
 }
+
+DECIDED = 0.05
+"""Two things are the same where one cannot be faster than the other by more than this share."""
 
 
 def cannot_be_captured(outcome: Mapping[str, Any]) -> bool:
@@ -129,6 +133,12 @@ def mean_interval(ratios: Sequence[Interval]) -> Interval:
 
 def _said(ratio: Interval, name: str, against: str) -> str:
     interval = f"{ratio.confidence:.0%} interval"
+    if 1.0 in ratio and not _is_narrow(ratio):
+        low, high = (units.speedup(bound) if 0 < bound < math.inf else "any" for bound in (ratio.low, ratio.high))
+        return (
+            f"Not decided: {name} is {units.speedup(ratio.estimate)} times as fast as {against}, which may be chance "
+            f"({interval} {low} to {high}): give it more --seconds, or a quieter machine"
+        )
     if _is_same(ratio):
         low, high = units.speedup(ratio.low), units.speedup(ratio.high)
         return (
@@ -147,6 +157,11 @@ def _said(ratio: Interval, name: str, against: str) -> str:
 def _is_same(ratio: Interval) -> bool:
     """A difference below the size of interest is none, however certain."""
     return 1.0 in ratio or abs(math.log(ratio.estimate)) < math.log1p(SIZE_OF_INTEREST)
+
+
+def _is_narrow(ratio: Interval) -> bool:
+    """Whether a difference of more than `DECIDED` either way can be ruled out."""
+    return ratio.low >= 1 / (1 + DECIDED) and ratio.high <= 1 + DECIDED
 
 
 def _by_case(ratios: Sequence[Interval]) -> str:

@@ -174,8 +174,10 @@ class Journal:
         kind = self.path.parent.parent.name
         if kind == "timers":  # short enough to be measured anew
             return f"; its {rows} rows are safe in {self.path}."
-        command = _COMMANDS.get(kind, "run")
-        return f", then go on with `gemmgate {command} --resume {run}`: its {rows} rows are safe in {self.path}."
+        if self.run.command.startswith("gemmgate try "):
+            return f"; its {rows} rows are safe in {self.path}."
+        resume = f"gemmgate {_COMMANDS.get(kind, 'run')} --resume {run} --results {self.path.parents[2]}"
+        return f", then go on with `{resume}`: its {rows} rows are safe in {self.path}."
 
 
 def read(path: Path) -> encoding.Journalled:
