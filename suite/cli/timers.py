@@ -21,6 +21,7 @@ from gemmgate.suite.loop import CHECK_DEADLINE_S, PREPARE_DEADLINE_S
 from gemmgate.suite.outcomes import timer_row, utc_now
 from gemmgate.suite.records import Row, Run, run_id
 from gemmgate.suite.report.timers import timers_json
+from gemmgate.suite.store.files import explained
 from gemmgate.suite.workers import Worker, WorkerLost, own_overlay
 
 ORDER = 65
@@ -144,5 +145,6 @@ def _put(run: Run, format: Format, picture: Path | None) -> None:
     else:
         _terminal.put(report.show_timers(run, format.value, width=_terminal.width(), color=_terminal.color()))
     if picture is not None:
-        picture.write_text(report.timers_picture(run), encoding="utf-8")
+        with explained("write", picture, ", or name another file with --picture."):
+            picture.write_text(report.timers_picture(run), encoding="utf-8")
         _terminal.say(f"the picture is {picture}")
