@@ -88,7 +88,7 @@ def test_a_shallow_clone_says_what_to_fetch(tmp_path: Path, repository: Path) ->
     sides = made(tmp_path, clone)
     with pytest.raises(UsageError, match="git fetch --depth=1 origin release:refs/remotes/origin/release"):
         sides.side("base", "origin/release")
-    with pytest.raises(UsageError, match="git fetch --unshallow origin.*fetch-depth: 0"):
+    with pytest.raises(UsageError, match=r"git fetch --unshallow origin.*fetch-depth: 0"):
         sides.side("other", "HEAD~1")
     git(clone, "fetch", "--quiet", "--unshallow", "origin")
     assert sides.side("other", "HEAD~1").commit
