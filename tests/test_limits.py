@@ -73,6 +73,15 @@ def test_the_long_version_says_more_than_the_short_one(monkeypatch: pytest.Monke
     assert set(long.bytes_per_s_by_size) == {str(2**20), str(2**22)}
 
 
+def test_a_cache_is_no_slower_than_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a short copy takes as long as a large one, the cache gets the rate of memory."""
+    monkeypatch.setattr(roofs, "_least", lambda times: 0.01)
+    cpu = torch.device("cpu")
+    found = roofs.measure_limits(cpu, Telemetry(cpu), long=False)
+    assert found.bytes_per_s == 2 * 2**27 / 0.01
+    assert found.l2_bytes_per_s == found.bytes_per_s
+
+
 def test_the_timers_step_is_the_least_difference() -> None:
     """Of times in whole steps of 32 ns the step is 32 ns; equal times say nothing."""
     assert roofs._least_step([64e-9, 128e-9, 64e-9, 160e-9]) == pytest.approx(32e-9)
