@@ -13,8 +13,8 @@ from gemmgate.suite.records import Run
 from gemmgate.suite.report import units
 from gemmgate.suite.report.timers import Reading, compared
 
-_WIDTH, _HEIGHT = 760, 420
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 216, 40, 52
+_WIDTH, _HEIGHT = 800, 420
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 256, 40, 52
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#000000", "#e69f00", "#999999")
 """Okabe and Ito's, which most people can tell apart."""
 _TICKS = (0.5, 0.8, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50)
