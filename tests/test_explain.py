@@ -184,7 +184,6 @@ def test_rows_must_be_there(store: Store) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("gemmgate.suite.compiling") is None, reason="needs the compiling half")
 def test_explain_code_of_two_commits(tmp_path: Path) -> None:
     """One commit against itself, compiled for an H100 that is not here, has kernels and no difference."""
     words = ["HEAD", "HEAD", "--case", "m16-n16-k8192-bf16", "--impl", "triton_split_k", "--target", "sm_90"]

@@ -6,8 +6,8 @@ Program (tile, s) stores its sum to partials [tiles, S, BM, BN] and counts itsel
 parts in the order of s, whatever the order of arrival, so equal inputs give equal bits; it stores the tile and
 puts the counter back to zero. Nobody waits.
 
-Wins where a tile has few elements, so that one program reads all its parts in little time: small C. Loses where
-one program has to read many large parts while all others are done: there the sum belongs on all of them.
+Wins where a tile has few elements and launches do not overlap, as before sm_90. Loses where one program has to read
+many parts while all others are done: there the sum belongs on all of them.
 """
 
 # Triton ships no types, and a jit function is Triton's language, not Python:

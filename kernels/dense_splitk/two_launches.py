@@ -6,8 +6,8 @@ The parts go to partials [tiles, S, BM, BN]. The second launch has a program for
 of its slice in the order of s, whoever stored them when: equal inputs give equal bits. From sm_90 on it begins
 while the first one runs and waits on the device for its end, so that most of a launch is hidden.
 
-Wins where one program would add too much and a barrier has no room: many large tiles. Loses the hand-over between
-two launches where C is small. `triton_split_k` is the same with another loop and no epilogue.
+Wins for a small C where launches overlap: the second is resident when the last part is stored. Without overlap it
+pays for a launch. `triton_split_k` is the same with another loop and no epilogue.
 """
 
 # Triton ships no types, and a jit function is Triton's language, not Python:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -31,8 +30,9 @@ from gemmgate.kernels._triton import host
 from gemmgate.kernels.router import operands, tables
 from gemmgate.kernels.router.cases import ITEM_BYTES, output_dtype, sizes
 from gemmgate.kernels.router.device import finish
+from gemmgate.kernels.router.one_launch import prepared
 from gemmgate.kernels.router.operands import Scratch, scratch
-from gemmgate.suite.cases import Call, Case, Footprint, Implementation, Inputs, Prepared, Refusal, Target
+from gemmgate.suite.cases import Case, Footprint, Implementation, Inputs, Prepared, Refusal, Target
 from gemmgate.suite.cases import Tile as TileData
 
 NAME = "split_k"
@@ -263,37 +263,7 @@ def supports(case: Case, target: Target) -> Refusal | None:
 
 def prepare(case: Case, example: Inputs, target: Target, tile: TileData | None = None) -> Prepared:
     chosen = choose_tile(case, target) if tile is None else Tile(**{name: int(size) for name, size in tile.items()})
-    x, w, bias = example["x"], example["w"], example.get("bias")
-    operands.refuse_strides(NAME, x, w, bias)
-    out_dtype = operands.torch_dtype(output_dtype(case))
-    out = operands.new_logits(x, w, out_dtype)
-    compiled = launch(x, w, bias, out, _scratch(x, w, chosen), chosen) if target.is_gpu else ()
-    workspaces: list[Tensor] = []
-    state: list[Tensor] = []
-    return Prepared(
-        partial(_bind, chosen, out_dtype, workspaces, state),
-        tile=asdict(chosen),
-        algorithm="one launch, last arrival adds the parts" if chosen.splits > 1 else "one launch",
-        workspaces=workspaces,
-        state=state,
-        device_code=host.device_code(*compiled),
-    )
-
-
-def _bind(tile: Tile, out_dtype: torch.dtype, workspaces: list[Tensor], state: list[Tensor], inputs: Inputs) -> Call:
-    x, w, bias = inputs["x"], inputs["w"], inputs.get("bias")
-    operands.refuse_strides(NAME, x, w, bias)
-    out = operands.new_logits(x, w, out_dtype)
-    held = _scratch(x, w, tile)
-    if tile.splits > 1:
-        workspaces.append(held.partials)
-        state.append(held.counters)
-
-    def call() -> Tensor:
-        launch(x, w, bias, out, held, tile)
-        return out
-
-    return call
+    return prepared(NAME, launch, _scratch, chosen, case, example, target)
 
 
 IMPLEMENTATION = Implementation(NAME, "own", True, supports, prepare, tiles=tiles, footprint=footprint)
