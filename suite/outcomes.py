@@ -30,6 +30,7 @@ _AS_SAID = (
     "sm_clock_hz",
     "power_w",
     "joules",
+    "node_s",
     "calls_per_sample",
     "timer",
     "cache",

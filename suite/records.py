@@ -16,7 +16,7 @@ from typing import Any, Literal
 from gemmgate.suite.errors import UnreadableError
 
 SCHEMA = 1
-METHOD_VERSION = 3
+METHOD_VERSION = 4
 """The protocol that yields a sample. A change makes older runs INCOMPARABLE, never 'slower'."""
 
 RowKind = Literal["time", "phase", "count", "static"]
@@ -135,9 +135,10 @@ class Row:
     bound; `error_bound` what was allowed for the whole. `roof_s` is the least time that the measured
     roofs allow. Of the choices behind it, `readings_s` is what the implementation's own tuner measured and
     `screened_s` what the harness did when it chose. `cycles` is the time in cycles of the SM clock, `joules`
-    the energy, each a call. `decision` are the family's own numbers about what the error does. A static row is
-    one kernel, `phase` its name, compiled for `target`; registers are those of a thread, bytes of shared memory
-    those of a block, `resident_*` what a multiprocessor holds at once.
+    the energy, each a call; `node_s` is how long a graph node that does next to nothing took before the samples.
+    `decision` are the family's own numbers about what the error does. A static row is one kernel, `phase` its
+    name, compiled for `target`; registers are those of a thread, bytes of shared memory those of a block,
+    `resident_*` what a multiprocessor holds at once.
     """
 
     family: str
@@ -198,6 +199,7 @@ class Row:
     power_w: float | None = None
     cycles: float | None = None
     joules: float | None = None
+    node_s: float | None = None
     # what the compiler made of a kernel, where `kind` is static
     registers: int | None = None
     spill_bytes: int | None = None

@@ -6,13 +6,14 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
 import torch
 
 from gemmgate.suite.cases import Case, Family, Implementation, Inputs, Target, Tile
-from gemmgate.suite.measure import check, singly, states, witness
+from gemmgate.suite.measure import check, launching, singly, states, witness
 from gemmgate.suite.measure.clock import EventClock, HostClock
 from gemmgate.suite.measure.correctness import check_results
 from gemmgate.suite.measure.load import Load
@@ -56,6 +57,7 @@ class Bench:
             else {"graph": EventClock("graph"), "events": EventClock("events")}
         )
         self._settled = False
+        self.launching = launching.of_device(torch.cuda.current_device()) if device.type == "cuda" else None
         self.proves = device.type == "cuda"
         """Whether times are taken to prove cache states: those of a CPU in use are too unsteady to tell."""
 
@@ -179,7 +181,12 @@ class Bench:
                     partial(self.at, "", "rounds"),
                 )
                 budget_s = None if left_s is None else share * left_s
-                rounds.measure(timed, budget_s, measured, yardsticks=work.family.yardsticks, precision=precision)
+                moved: set[str] = set()
+                with self.launched(moved):
+                    rounds.measure(timed, budget_s, measured, yardsticks=work.family.yardsticks, precision=precision)
+                for facts in measured.values():
+                    if facts.get("samples_s") and self.launching:
+                        facts.update(node_s=self.launching.node_s, marks=sorted({*facts["marks"], *moved}))
                 end = math.inf if seconds is None else max(begin + seconds, time.perf_counter() + _PROOF_LEAST_S)
                 self._show(work, cache, timed, measured, lambda: not self.proves or time.perf_counter() > end)
                 for one in timed if energy else ():
@@ -205,6 +212,8 @@ class Bench:
         at = partial(self.at, name)
         with precision_flags(work.case.precision), own_settings():
             self._settle(make_timed(name, work.ready[name], work.ring_of("hot"), "hot", self.clocks, at))
+            if self.launching:
+                self.launching.steady()
             return timers.compare(name, work.ready[name], work.ring_of("cold"), self.clocks, repeats, at)
 
     def singly(self, work: Work, names: Sequence[str], cache: str) -> dict[str, Any]:
@@ -279,6 +288,10 @@ class Bench:
         """Runs the load itself until clock and power are steady: longer before the first case of a worker."""
         if self.device.type == "cuda":
             self.settle(timed, _SETTLE_S if self._settled else _SETTLE_FIRST_S)
+
+    def launched(self, marks: set[str]) -> AbstractContextManager[None]:
+        """A steady state of launching, or a mark that says that it moved; on a CPU there is none."""
+        return self.launching.watched(marks) if self.launching else nullcontext()
 
     def settle(self, timed: Timed, least_s: float) -> Settled:
         """Runs the load itself, for `least_s` or longer, until clock and power are steady."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 
-from gemmgate.suite.measure.sampler import Finish, Launch
+from gemmgate.suite.measure.sampler import Finish, Launch, time_launches
 
 _SPIN_MARGIN_S = 20e-6
 _SLACK = 1.5
@@ -19,6 +19,7 @@ _AGAIN = 20
 _LEAD_CYCLES = 200_000
 _STEADY = 3
 _MOST_SPINS = 60
+_PROBE_CYCLES = 400_000
 
 
 class EventClock:
@@ -65,6 +66,24 @@ class EventClock:
         end.record()
         # The spin has ended although the host was not done: the device may have waited for it.
         return begin, end, bool(begin.query())
+
+
+class ClockProbe:
+    """The SM clock as the device itself counts it: cycles of a spinning kernel by seconds between two events.
+
+    NVML names a clock in steps of most of a percent, and some time ago; cycles of a kernel need it better.
+    """
+
+    def __init__(self) -> None:
+        self._clock = EventClock("events")
+
+    def read(self) -> float:
+        """Hertz, from two spins of different length, so that what a launch takes cancels."""
+        short, long = (
+            Launch(partial(torch.cuda._sleep, count), 1, 2e-5) for count in (_PROBE_CYCLES, 3 * _PROBE_CYCLES)
+        )
+        short_s, long_s = time_launches(self._clock, [short, long])
+        return 2 * _PROBE_CYCLES / max(long_s - short_s, 1e-9)
 
 
 class HostClock:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import torch
 
 from gemmgate.suite.cases import Prepared
+from gemmgate.suite.measure import launching
 from gemmgate.suite.measure.clock import EventClock, HostClock
 from gemmgate.suite.measure.machine import last_level_cache_bytes
 from gemmgate.suite.measure.rotation import CACHE_MULTIPLE, Ring, build_ring, storage_bytes
@@ -102,6 +103,8 @@ def measure(
         ]
     rounds, repeats = rounds_and_repeats([one.launch_s for one in timed], seconds, 1e-3)
     launches = [one.repeated(min(times, one.most_repeats or times)) for one, times in zip(timed, repeats, strict=True)]
+    if device.type == "cuda":
+        launching.of_device(torch.cuda.current_device()).steady()
     first, second = sample(clocks[timed[0].timer], launches, rounds)
     return Measured(
         summarise(first, confidence),
@@ -183,6 +186,7 @@ def _on_gpu(call: Callable[[], Any], warmup_s: float, rep_s: float, *, capturabl
     repeats = [1 if one.captured else one.most_repeats or 1 for one in pair]
     launches = [one.repeated(min(times, 20)) for one, times in zip(pair, repeats, strict=True)]
     taken_s = [one.launch_s * launch.calls / one.launch.calls for one, launch in zip(pair, launches, strict=True)]
+    launching.of_device(torch.cuda.current_device()).steady()
     with_call, without = _sampled(clock, launches, taken_s, warmup_s, rep_s)
     differences = [a - b for a, b in zip(with_call, without, strict=True)]
     if statistics.median(differences) <= 0:

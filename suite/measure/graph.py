@@ -54,7 +54,7 @@ def capture(calls: Sequence[Call], *, passes: int = 1) -> Captured:
     outputs: list[Any] = []
     torch.cuda.synchronize()
     # Not `with torch.cuda.graph(...)`: that collects garbage and empties the allocator's cache each time.
-    with torch.cuda.stream(_stream(torch.cuda.current_device())):
+    with torch.cuda.stream(capture_stream(torch.cuda.current_device())):
         # What a library allocates once for a stream, such as cuBLAS its workspace, must not land in a graph's pool.
         calls[0]()
         torch.cuda.synchronize()
@@ -85,7 +85,7 @@ def capture(calls: Sequence[Call], *, passes: int = 1) -> Captured:
 
 
 @cache
-def _stream(device: int) -> Any:
+def capture_stream(device: int) -> Any:
     """The one stream that captures: what libraries keep for a stream, they then keep once."""
     return torch.cuda.Stream(device)
 

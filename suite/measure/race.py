@@ -106,6 +106,8 @@ class Race:
                 self._bench.at(key, "mount")
                 self._runners[key] = self._runner(key, whole=True)
             self._settle(self._runners[keys[0]])
+            if self._bench.launching:
+                self._bench.launching.steady()
             self._bench.at("", f"time {len(keys)} tiles")
             left = list(keys)
             while left:

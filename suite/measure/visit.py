@@ -7,14 +7,13 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
 
 from gemmgate.suite.cases import Call
 from gemmgate.suite.measure.bench import Bench
-from gemmgate.suite.measure.clock import EventClock
+from gemmgate.suite.measure.clock import ClockProbe, EventClock
 from gemmgate.suite.measure.graph import capture, launches_hash
 from gemmgate.suite.measure.inject import LAUNCH_S, Extra, calibrate, difference_s, first_guess, places
 from gemmgate.suite.measure.machine import precision_flags
@@ -26,7 +25,6 @@ from gemmgate.suite.measure.work import Work
 _CALLED_S = 5e-3
 """About how long a launch lasts that is no graph."""
 _CALIBRATION_PAIRS = 10
-_PROBE_CYCLES = 400_000
 
 
 @dataclass(frozen=True)
@@ -83,8 +81,8 @@ class Visits:
     def visit(self, level: float, replays: int, warm_s: float) -> Visit:
         """Times `replays` launches, after untimed ones that bring back cache and clock: two, or `warm_s` of them."""
         self._bench.at(self._timed.name, "visit")
-        launch = self._launches[level]
-        with precision_flags(self._work.case.precision):
+        launch, seen = self._launches[level], set[str]()
+        with precision_flags(self._work.case.precision), self._bench.launched(seen):
             for _ in range(max(1, math.ceil(warm_s / max(self._timed.launch_s, 1e-9)))):
                 launch.enqueue()
             before_hz = self._probe.read() if self._probe else None
@@ -101,6 +99,7 @@ class Visits:
             if not (math.isfinite(seconds) and seconds > 0):
                 raise ImpossibleTime(0, seconds)
         clock_hz = (before_hz + after_hz) / 2 if before_hz and after_hz else None
+        marks |= seen
         return Visit(tuple(seconds / launch.calls for seconds in samples), clock_hz, power_w, tuple(sorted(marks)))
 
     def inject(self, extras: Mapping[float, Sequence[float] | None]) -> dict[str, Any]:
@@ -158,24 +157,6 @@ class Visits:
             return replace(plain, enqueue=launch_all)
         graph = capture(calls)
         return Launch(lambda: graph.replay(1), graph.calls, graph.host_s)
-
-
-class ClockProbe:
-    """The SM clock as the device itself counts it: cycles of a spinning kernel by seconds between two events.
-
-    NVML names a clock in steps of most of a percent, and some time ago; cycles of a kernel need it better.
-    """
-
-    def __init__(self) -> None:
-        self._clock = EventClock("events")
-
-    def read(self) -> float:
-        """Hertz, from two spins of different length, so that what a launch takes cancels."""
-        short, long = (
-            Launch(partial(torch.cuda._sleep, count), 1, 2e-5) for count in (_PROBE_CYCLES, 3 * _PROBE_CYCLES)
-        )
-        short_s, long_s = time_launches(self._clock, [short, long])
-        return 2 * _PROBE_CYCLES / max(long_s - short_s, 1e-9)
 
 
 def _followed(call: Call, cycles: int) -> Call:

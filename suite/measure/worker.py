@@ -149,6 +149,8 @@ class Worker:
         from gemmgate.suite.measure.roofs import measure_limits
 
         self._at("", "measure the machine's limits")
+        if self._bench.launching:
+            self._bench.launching.steady()
         return {"limits": asdict(measure_limits(self._device, self._telemetry, long=request.get("long", False)))}
 
     def _supports(self, request: Mapping[str, Any]) -> dict[str, Any]:
