@@ -19,7 +19,7 @@ from gemmgate.suite.records import Row
 
 BASELINE, CANDIDATE = "baseline", "candidate"
 Measure = Literal["time", "cycles"]
-SPOILED = ("throttled", "shared", "launching_moved")
+SPOILED = ("throttled", "shared")
 """Marks of a block that says nothing about the code: it is measured again, and never averaged."""
 _EDITED = " edited"
 _PHASE = re.compile(rf"block (\d+) (baseline|candidate)(?: \+([\d.]+)%)?(?:{_EDITED})?")

@@ -2,103 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
-from gemmgate.suite.measure.launching import Launching
+from gemmgate.suite.measure.launching import NODES, Launching
+from gemmgate.suite.measure.sampler import Finish, Launch
 
 CLOCK_HZ = 2e9
 YOUNG_S, OLD_S = 0.95e-6, 1.13e-6
 
 
 class Process:
-    """Young until it has aged `needed` times; `rejuvenated()` makes it young again. Its clock may be lowered."""
+    """Young until it has aged `needed` times; it is young again after as many launches as `turns_at` says.
+
+    Launches of `n` calls take `n` nodes' time. Its clock may be lowered.
+    """
+
+    name = "graph"
 
     def __init__(self, needed: int = 1) -> None:
         self.needed = needed
         self.aged = 0
-        self.clock_hz = CLOCK_HZ
+        self.clock_hz: float = CLOCK_HZ
+        self.is_steady = True
+        self.timed = 0
+        self.turns_at: set[int] = set()
+        self.launching = Launching(self.node, self.age, lambda: Launch(lambda: None, NODES))
 
-    def node(self) -> tuple[float, float]:
-        seconds = OLD_S if self.aged >= self.needed else YOUNG_S
-        return seconds * CLOCK_HZ / self.clock_hz, self.clock_hz
+    @property
+    def node_s(self) -> float:
+        return (OLD_S if self.aged >= self.needed else YOUNG_S) * CLOCK_HZ / self.clock_hz
+
+    def node(self) -> tuple[float, float | None]:
+        return self.node_s, self.clock_hz if self.is_steady else None
 
     def age(self) -> None:
         self.aged += 1
 
-    def rejuvenated(self) -> None:
-        self.aged = 0
+    def start(self, launches: Sequence[Launch]) -> Finish:
+        """The clock."""
+        if self.timed in self.turns_at:
+            self.aged = 0
+        self.timed += 1
+        seconds = [launch.calls * self.node_s for launch in launches]
+        return lambda: list(seconds)
 
-
-def marks_of(launching: Launching, process: Process, meanwhile: Iterator[None] | None = None) -> set[str]:
-    """What `watched` says of a stretch in which `meanwhile` runs."""
-    marks: set[str] = set()
-    with launching.watched(marks):
-        for _ in meanwhile or ():
-            pass
-    return marks
+    def sample(self) -> list[float]:
+        """Seconds of one launch of a single node."""
+        return self.launching.start(self, [Launch(lambda: None, 1)])()
 
 
 def test_a_young_process_is_aged_before_it_is_timed() -> None:
     """The first look finds the node as slow as in a process that has used its second stream."""
     process = Process()
-    launching = Launching(process.node, process.age)
-    assert launching.steady() == OLD_S * CLOCK_HZ
-    assert launching.node_s == OLD_S
+    process.launching.steady()
+    assert process.launching.node_s == OLD_S
 
 
-def test_a_process_that_is_young_again_is_aged_again() -> None:
-    """What was old and has become young is brought back before the next samples, however many tries that takes."""
+def test_what_was_timed_in_the_young_state_is_taken_again() -> None:
+    """Samples after the state turned come from the old one, and the change is counted."""
     process = Process()
-    launching = Launching(process.node, process.age)
-    launching.steady()
-    process.rejuvenated()
-    process.needed = 3
-    assert launching.steady() == OLD_S * CLOCK_HZ
-    assert process.aged == 3
+    process.turns_at = {1}
+    process.launching.steady()
+    assert [process.sample() for _ in range(3)] == [[OLD_S]] * 3
+    assert process.launching.moved == 1
+
+
+def test_a_process_that_stays_young_for_a_while_is_aged_until_it_is_old() -> None:
+    """More than one attempt is made where one does not do."""
+    process = Process()
+    process.launching.steady()
+    process.aged, process.needed = 0, 4
+    assert process.sample() == [OLD_S]
+    assert process.aged == 4
 
 
 def test_a_steady_process_is_left_alone() -> None:
-    """A second look at an old process ages nothing and gives no mark."""
+    """Neither a second look nor samples age an old process."""
     process = Process()
-    launching = Launching(process.node, process.age)
-    launching.steady()
-    assert marks_of(launching, process) == set()
+    process.launching.steady()
+    process.launching.steady()
+    assert process.sample() == [OLD_S]
     assert process.aged == 1
-
-
-def test_a_change_during_the_samples_is_marked() -> None:
-    """Samples that began old and ended young are marked, and `node_s` is what it was at their beginning."""
-    process = Process()
-    launching = Launching(process.node, process.age)
-
-    def turns_young() -> Iterator[None]:
-        process.rejuvenated()
-        yield
-
-    assert marks_of(launching, process, turns_young()) == {"launching_moved"}
-    assert launching.node_s == OLD_S
+    assert process.launching.moved == 0
 
 
 def test_a_lower_clock_is_no_other_state() -> None:
-    """A board whose clock falls by a third takes as many cycles for a node: no mark, and nothing is aged."""
+    """A board whose clock falls by a third, and rises again, has neither moved nor aged."""
     process = Process()
-    launching = Launching(process.node, process.age)
-    launching.steady()
-
-    def throttles() -> Iterator[None]:
-        process.clock_hz = CLOCK_HZ * 2 / 3
-        yield
-
-    assert marks_of(launching, process, throttles()) == set()
+    process.launching.steady()
+    process.clock_hz = CLOCK_HZ * 2 / 3
+    process.launching.steady()
+    process.sample()
     process.clock_hz = CLOCK_HZ
-    launching.steady()
+    process.launching.steady()
+    assert process.sample() == [OLD_S]
+    assert process.launching.moved == 0
     assert process.aged == 1
+
+
+def test_a_clock_that_changes_while_it_is_read_says_nothing_of_the_state() -> None:
+    """A node read at one clock beside another is not remembered as slow."""
+    process = Process()
+    process.launching.steady()
+    process.clock_hz, process.is_steady = CLOCK_HZ / 2, False
+    process.launching.steady()
+    process.clock_hz, process.is_steady = CLOCK_HZ, True
+    process.sample()
+    assert process.launching.moved == 0
 
 
 def test_a_process_that_never_ages_does_not_hold_up_the_run() -> None:
-    """Where working on another stream changes nothing, the state that there is counts."""
-    process = Process(needed=10**9)
-    launching = Launching(process.node, process.age)
-    assert launching.steady() == YOUNG_S * CLOCK_HZ
-    launching.steady()
-    assert process.aged == 1
+    """Where working on another stream changes nothing any more, the state that there is counts from then on."""
+    process = Process()
+    process.launching.steady()
+    process.aged, process.needed = 0, 10**9
+    assert process.sample() == [YOUNG_S]
+    aged = process.aged
+    assert process.sample() == [YOUNG_S]
+    assert process.aged == aged

@@ -6,7 +6,6 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -179,14 +178,10 @@ class Bench:
                     _SAMPLE_S[self.device.type],
                     partial(self._verify, work, cache=cache),
                     partial(self.at, "", "rounds"),
+                    self.launching,
                 )
                 budget_s = None if left_s is None else share * left_s
-                moved: set[str] = set()
-                with self.launched(moved):
-                    rounds.measure(timed, budget_s, measured, yardsticks=work.family.yardsticks, precision=precision)
-                for facts in measured.values():
-                    if facts.get("samples_s") and self.launching:
-                        facts.update(node_s=self.launching.node_s, marks=sorted({*facts["marks"], *moved}))
+                rounds.measure(timed, budget_s, measured, yardsticks=work.family.yardsticks, precision=precision)
                 end = math.inf if seconds is None else max(begin + seconds, time.perf_counter() + _PROOF_LEAST_S)
                 self._show(work, cache, timed, measured, lambda: not self.proves or time.perf_counter() > end)
                 for one in timed if energy else ():
@@ -288,10 +283,6 @@ class Bench:
         """Runs the load itself until clock and power are steady: longer before the first case of a worker."""
         if self.device.type == "cuda":
             self.settle(timed, _SETTLE_S if self._settled else _SETTLE_FIRST_S)
-
-    def launched(self, marks: set[str]) -> AbstractContextManager[None]:
-        """A steady state of launching, or a mark that says that it moved; on a CPU there is none."""
-        return self.launching.watched(marks) if self.launching else nullcontext()
 
     def settle(self, timed: Timed, least_s: float) -> Settled:
         """Runs the load itself, for `least_s` or longer, until clock and power are steady."""

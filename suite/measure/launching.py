@@ -9,69 +9,92 @@ what a graph of next to nothing takes for a node tells the states apart. docs/fi
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 import torch
 
 from gemmgate.suite.measure.clock import ClockProbe, EventClock
 from gemmgate.suite.measure.graph import capture, capture_stream
-from gemmgate.suite.measure.sampler import Launch, time_launches
+from gemmgate.suite.measure.sampler import Clock, Finish, Launch, time_launches
 
 NODES = 128
+YOUNG = 0.08
+"""A node that takes less than its time in the old state by more than this share is in the young one. The states are
+0.15 apart or more, and a lower clock makes a node slower.
+"""
 _REPLAYS = 5
 _SWITCHES = 16
-SAME = 0.04
-"""Cycles of a node that differ by no more than this share belong to one state; the states are over 0.1 apart."""
-_TRIES = 8
+_TRIES = 6
+_RETAKEN = 3
+_SAME_CLOCK = 0.01
 
 
 class Launching:
-    """Keeps a worker in the state in which launches are slow. `node` gives seconds of a node and the SM clock in hertz
-    at which it ran, `age` works on another stream.
+    """Keeps a worker in the old state.
+
+    `node` gives seconds of a node, and the SM clock in hertz where that was the same before and after; `age` works on
+    another stream; `witness` is the launch of `NODES` nodes that tells the state of what was timed just before it.
     """
 
-    def __init__(self, node: Callable[[], tuple[float, float]], age: Callable[[], None]) -> None:
+    def __init__(
+        self, node: Callable[[], tuple[float, float | None]], age: Callable[[], None], witness: Callable[[], Launch]
+    ) -> None:
         self._node = node
         self._age = age
-        self._most_cycles = 0.0
+        self._witness = witness
+        self._cycles = self._highest_hz = 0.0
         self.node_s: float | None = None
-        """Seconds of a node when it was looked at last before something was timed."""
+        """Seconds of a node when it was looked at last."""
+        self.moved = 0
+        """How often launches were in the young state."""
 
-    def steady(self) -> float:
-        """Ages until a node takes as many cycles as in the slowest state seen so far; returns these."""
-        if not self._most_cycles:
+    def is_young(self, node_s: float) -> bool:
+        """Whether a node is faster than the old state allows at the highest clock seen."""
+        return bool(self._highest_hz) and node_s < (1 - YOUNG) * self._cycles / self._highest_hz
+
+    def steady(self) -> None:
+        """Ages until a node takes what it took in the old state. What ages no further counts as old."""
+        if not self._cycles:
             self._age()
         for _ in range(_TRIES):
             cycles = self._look()
-            if cycles >= (1 - SAME) * self._most_cycles:
-                break
+            if not self.is_young(self.node_s or 0.0):
+                return
             self._age()
-        return cycles
+        self._cycles = cycles or self._cycles
 
-    @contextmanager
-    def watched(self, marks: set[str]) -> Iterator[None]:
-        """Steady at the beginning; adds `launching_moved` to `marks` where it is not what it was at the end."""
-        begin_cycles = self.steady()
-        begin_s = self.node_s
-        yield
-        end_cycles = self._look()
-        self.node_s = begin_s
-        if abs(end_cycles - begin_cycles) > SAME * max(end_cycles, begin_cycles):
-            marks.add("launching_moved")
+    def start(self, clock: Clock, launches: Sequence[Launch]) -> Finish:
+        """As `clock.start`, with the witness behind; what was in the young state is taken again in the old one."""
+        queued = [*launches, self._witness()]
+        first = clock.start(queued)
+
+        def finish() -> list[float]:
+            *seconds, witness_s = first()
+            for _ in range(_RETAKEN):
+                if not self.is_young(witness_s / NODES):
+                    break
+                self.moved += 1
+                self.steady()
+                *seconds, witness_s = clock.start(queued)()
+            return seconds
+
+        return finish
 
     def _look(self) -> float:
+        """Cycles of a node, 0 where the clock changed meanwhile."""
         self.node_s, clock_hz = self._node()
-        cycles = self.node_s * clock_hz
-        self._most_cycles = max(self._most_cycles, cycles)
-        return cycles
+        if clock_hz is None:
+            return 0.0
+        self._cycles = max(self._cycles, self.node_s * clock_hz)
+        self._highest_hz = max(self._highest_hz, clock_hz)
+        return self.node_s * clock_hz
 
 
 @cache
 def of_device(index: int) -> Launching:
     """That of this process on a GPU, made once; nothing touches the device before it is first asked."""
-    return Launching(partial(_node, index), partial(_age, index))
+    return Launching(partial(_node, index), partial(_age, index), lambda: _nodes(index)[2])
 
 
 @cache
@@ -87,9 +110,12 @@ def _nodes(index: int) -> tuple[ClockProbe, EventClock, Launch]:
     return ClockProbe(), EventClock("graph"), launch
 
 
-def _node(index: int) -> tuple[float, float]:
+def _node(index: int) -> tuple[float, float | None]:
     probe, clock, launch = _nodes(index)
-    return statistics.median(time_launches(clock, [launch] * _REPLAYS)) / launch.calls, probe.read()
+    before_hz = probe.read()
+    node_s = statistics.median(time_launches(clock, [launch] * _REPLAYS)) / launch.calls
+    after_hz = probe.read()
+    return node_s, after_hz if abs(after_hz - before_hz) <= _SAME_CLOCK * after_hz else None
 
 
 def _age(index: int) -> None:

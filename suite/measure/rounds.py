@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from gemmgate.suite.measure.launching import Launching
 from gemmgate.suite.measure.machine import Telemetry
 from gemmgate.suite.measure.precise import Precise
 from gemmgate.suite.measure.refusal import Refused
@@ -35,12 +36,14 @@ class Rounds:
         sample_s: float,
         verify: Callable[[Timed], None],
         alive: Callable[[], None],
+        launching: Launching | None = None,
     ) -> None:
         self._clock = clock
         self._telemetry = telemetry
         self._sample_s = sample_s
         self._verify = verify
         self._alive = alive
+        self._launching = launching
         self._told = 0.0
 
     def measure(
@@ -61,7 +64,9 @@ class Rounds:
             return
         begin = time.perf_counter()
         self._alive()
-        clock = WatchedClock(self._clock, self._telemetry)
+        if self._launching:
+            self._launching.steady()
+        clock = WatchedClock(self._clock, self._telemetry, self._launching)
         precise = Precise([one.name for one in timed], yardsticks, precision) if precision else None
         try:
             launches_s = self._pilot(timed)

@@ -81,13 +81,17 @@ class Visits:
     def visit(self, level: float, replays: int, warm_s: float) -> Visit:
         """Times `replays` launches, after untimed ones that bring back cache and clock: two, or `warm_s` of them."""
         self._bench.at(self._timed.name, "visit")
-        launch, seen = self._launches[level], set[str]()
-        with precision_flags(self._work.case.precision), self._bench.launched(seen):
+        launch, launching = self._launches[level], self._bench.launching
+        moved = launching.moved if launching else 0
+        with precision_flags(self._work.case.precision):
+            if launching:
+                launching.steady()
             for _ in range(max(1, math.ceil(warm_s / max(self._timed.launch_s, 1e-9)))):
                 launch.enqueue()
             before_hz = self._probe.read() if self._probe else None
             launch.enqueue()  # not waited for: what comes first after a pause is slower
-            samples = time_launches(self._clock, [launch] * replays)
+            replayed = [launch] * replays
+            samples = (launching.start(self._clock, replayed) if launching else self._clock.start(replayed))()
             after_hz = self._probe.read() if self._probe else None
             launch.enqueue()  # so that there is load while the board is read
             power_w, marks = self._bench.telemetry.power_w, self._bench.telemetry.marks()
@@ -99,7 +103,8 @@ class Visits:
             if not (math.isfinite(seconds) and seconds > 0):
                 raise ImpossibleTime(0, seconds)
         clock_hz = (before_hz + after_hz) / 2 if before_hz and after_hz else None
-        marks |= seen
+        if launching and launching.moved > moved:
+            marks.add("launching_moved")
         return Visit(tuple(seconds / launch.calls for seconds in samples), clock_hz, power_w, tuple(sorted(marks)))
 
     def inject(self, extras: Mapping[float, Sequence[float] | None]) -> dict[str, Any]:

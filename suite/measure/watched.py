@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gemmgate.suite.measure.clock import EventClock
+from gemmgate.suite.measure.launching import Launching
 from gemmgate.suite.measure.machine import Telemetry
 from gemmgate.suite.measure.sampler import Clock, Finish, Launch
 
@@ -24,23 +25,26 @@ class WatchedClock:
     name = "watched"
     _EVERY = 4
 
-    def __init__(self, clock: Clock, telemetry: Telemetry) -> None:
+    def __init__(self, clock: Clock, telemetry: Telemetry, launching: Launching | None = None) -> None:
         self._clock = clock
         self._telemetry = telemetry
+        self._launching = launching
+        self._moved = launching.moved if launching else 0
         self._rounds = 0
         self._readings: list[tuple[float | None, float | None, set[str]]] = []
         self._starved: Counter[int] = Counter()
 
     def start(self, launches: Sequence[Launch]) -> Finish:
         """As the clock it watches; looks while the next round is under way, so that it sees the load."""
-        finish = self._clock.start(launches)
+        finish = self._launching.start(self._clock, launches) if self._launching else self._clock.start(launches)
 
         def watched() -> list[float]:
             if self._rounds % self._EVERY == 0:
                 self._read()
             seconds = finish()
             starved = self._clock.starved if isinstance(self._clock, EventClock) else [False] * len(launches)
-            self._starved.update(id(launch) for launch, is_so in zip(launches, starved, strict=True) if is_so)
+            # A witness behind them is none of the launches.
+            self._starved.update(id(launch) for launch, is_so in zip(launches, starved, strict=False) if is_so)
             self._rounds += 1
             return seconds
 
@@ -56,7 +60,10 @@ class WatchedClock:
             marks.add("clock_moved")
         if self._starved[id(launch)] * OFTEN > self._rounds:
             marks.add("host_bound")
+        if self._launching and self._launching.moved > self._moved:
+            marks.add("launching_moved")
         return {
+            "node_s": self._launching.node_s if self._launching else None,
             "sm_clock_hz": statistics.median(clocks) if clocks else None,
             "power_w": statistics.median(powers) if powers else None,
             "marks": sorted(marks),
