@@ -224,6 +224,18 @@ def test_experts_of_every_rule(model: Model, name: str) -> None:
     torch.testing.assert_close(weights.double(), exact_weights, rtol=1e-5, atol=1e-7)
 
 
+def test_experts_from_parts() -> None:
+    """A product whose K is cut into parts leaves them to the second launch, which finds the experts of float64."""
+    case = topk_case_of(5, 12, 1100, Rule("sigmoid", 3, corrected=True))
+    inputs = make_topk_inputs(case, 1, "cpu")
+    prepared = FUSED["two_launches"].prepare(case, inputs, CPU, None)
+    assert prepared.tile is not None and int(prepared.tile["splits"]) > 1
+    weights, experts = prepared.bind(inputs)()
+    exact_weights, exact = topk_reference(case, inputs)
+    assert torch.equal(experts.double(), exact)
+    torch.testing.assert_close(weights.double(), exact_weights, rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize("name", ["one_launch", "two_launches"])
 def test_groups_and_corrections_by_hand(name: str) -> None:
     """A group counts by its two best; its experts are taken though a correction makes one worth less than 0."""

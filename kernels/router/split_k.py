@@ -19,7 +19,7 @@ tensor cores do not compute, bf16 before sm_80, and a CPU outside Triton's inter
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -40,6 +40,7 @@ NAME = "split_k"
 _SHARED_BYTES = 48 * 1024
 """What every GPU has: used where the target does not say."""
 _MOST_SPLITS = 64
+_MOST_STAGES = 4
 _MOST_HELD = 512
 """Partial sums that a thread of the last program reads."""
 
@@ -101,7 +102,7 @@ def _by_rule(case: Case, target: Target) -> Tile:
         groups=4 if block_t <= 32 else 1,
         swap=swap,
         num_warps=num_warps,
-        num_stages=_stages(case, target, block_t, block_n, block_k, 4),
+        num_stages=_stages(case, target, block_t, block_n, block_k, splits),
         overlap=int(overlaps(target) and splits > 1),
     )
 
@@ -122,10 +123,11 @@ def _most_splits(block_t: int, block_n: int, num_warps: int) -> int:
     return max(1, min(_MOST_SPLITS, 1 << max(held.bit_length() - 1, 0)))
 
 
-def _stages(case: Case, target: Target, block_t: int, block_n: int, block_k: int, most: int) -> int:
-    """As many as fit the shared memory."""
+def _stages(case: Case, target: Target, block_t: int, block_n: int, block_k: int, splits: int) -> int:
+    """One more than a part has steps, but at most four and no more than fit the shared memory."""
     stage = (block_t + block_n) * block_k * ITEM_BYTES[case.dtype]
-    return max(1, min(most, (target.shared_bytes or _SHARED_BYTES) // stage))
+    steps = triton.cdiv(triton.cdiv(sizes(case)[2], block_k), splits)
+    return max(1, min(_MOST_STAGES, steps + 1, (target.shared_bytes or _SHARED_BYTES) // stage))
 
 
 def tiles(case: Case, target: Target) -> Sequence[TileData]:
@@ -141,18 +143,17 @@ def tiles(case: Case, target: Target) -> Sequence[TileData]:
         if block_t < min(tokens, 32):
             continue
         for block_n, block_k, groups, num_warps in _shapes(block_t):
-            stages = _stages(case, target, block_t, block_n, block_k, 4)
             steps, blocks = triton.cdiv(k, block_k), triton.cdiv(t, block_t) * triton.cdiv(n, block_n)
-            tile = Tile(block_t, block_n, block_k, 1, groups, int(block_t <= 32), num_warps, stages)
             few = min(_most_splits(block_t, block_n, num_warps), steps)
             is_rule = (block_k, groups) == ((256, 4) if block_t <= 32 else (64, 1))
+            parts = [(s, 0) for s in _splits(blocks, steps, multiprocessors, few)]
             if overlaps(target):
-                many = min(_MOST_SPLITS, steps)
-                found += [
-                    replace(tile, splits=s, overlap=int(s > 1)) for s in _splits(blocks, steps, multiprocessors, many)
-                ]
-            if is_rule or not overlaps(target):
-                found += [replace(tile, splits=s) for s in _splits(blocks, steps, multiprocessors, few)]
+                many = _splits(blocks, steps, multiprocessors, min(_MOST_SPLITS, steps))
+                parts = [(s, int(s > 1)) for s in many] + (parts if is_rule else [])
+            for splits, overlap in parts:
+                stages = _stages(case, target, block_t, block_n, block_k, splits)
+                swap = int(block_t <= 32)
+                found.append(Tile(block_t, block_n, block_k, splits, groups, swap, num_warps, stages, overlap))
     return [asdict(tile) for tile in dict.fromkeys(found)] or [asdict(_by_rule(case, target))]
 
 
