@@ -37,6 +37,20 @@ def overlaps(target: Target) -> bool:
     return target.compute_capability >= OVERLAP_CAPABILITY
 
 
+def split_constants(tile: Any) -> dict[str, Any]:
+    """How the first launch is compiled for a tile with `splits` and `overlap`, a block of which is `block_t` `block_n`.
+
+    Where it leaves the parts alone one binary serves any number of them.
+    """
+    splits = min(tile.splits, 2) if tile.overlap else tile.splits
+    block = tile.block_t * tile.block_n
+    return {
+        "SPLITS": splits,
+        "OVERLAP": tile.overlap == 1,
+        "AT_ONCE": 1 if tile.overlap else operands.parts_at_once(splits, block, tile.num_warps),
+    }
+
+
 def launch_sum(held: Scratch, bias: Tensor | None, out: Tensor, splits: int) -> Any:
     """The second launch: out [T, N] from partial sums [S, T, N] and a bias [N]."""
     at_once = min(_MOST_AT_ONCE, triton.next_power_of_2(splits))

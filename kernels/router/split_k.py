@@ -29,7 +29,7 @@ from torch import Tensor
 
 from gemmgate.kernels._triton import host
 from gemmgate.kernels.router import operands, tables
-from gemmgate.kernels.router.binding import launch_sum, overlaps, prepared
+from gemmgate.kernels.router.binding import launch_sum, overlaps, prepared, split_constants
 from gemmgate.kernels.router.cases import ITEM_BYTES, output_dtype, sizes
 from gemmgate.kernels.router.device import begin, finish
 from gemmgate.kernels.router.operands import Scratch, scratch
@@ -288,9 +288,7 @@ def multiply(x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, held: Scrat
         t, n, k, triton.cdiv(triton.cdiv(k, tile.block_k), tile.splits),
         x.stride(0), w.stride(0),
         BT=tile.block_t, BN=tile.block_n, BK=tile.block_k // tile.groups, GROUPS=tile.groups, SWAP=tile.swap == 1,
-        SPLITS=tile.splits, OVERLAP=tile.overlap == 1,
-        AT_ONCE=operands.parts_at_once(tile.splits, tile.block_t * tile.block_n, tile.num_warps),
-        HAS_BIAS=bias is not None, INTERPRETED=host.is_interpreted(_multiply),
+        **split_constants(tile), HAS_BIAS=bias is not None, INTERPRETED=host.is_interpreted(_multiply),
         num_warps=tile.num_warps, num_stages=tile.num_stages,
     )  # fmt: skip
 
