@@ -216,7 +216,7 @@ def _agreement(rows: Sequence[Row | None]) -> str:
 
 
 def _what_follows(found: Sequence[Chosen], run: Run, family: str, cache: str) -> list[Table]:
-    """What a family that goes on from the result takes more than the dispatcher alone, in the same run."""
+    """What a family that goes on from the result takes more than the dispatcher alone, on the same cases."""
     rows = [r for r in run.rows if r.family == family and r.cache == cache and r.median_s and not r.phase]
     alone = {one.row.case: one.row.median_s for one in found}
     names = list(dict.fromkeys(r.implementation for r in rows))
