@@ -4,10 +4,13 @@
     ...
     <!-- /table:h200 -->
 
-The first word says what to write: `table`, `claims` or `static` from a run, `trial`, what `gemmgate try` printed,
-`calibration` (with `parts=noise,power`) from a calibration, `timers` (with `picture=<file>.svg`, which is written
-beside the page) from a comparison of timers. The word behind the colon names the block, or the machine that it is
-about. `run` may be several ids with commas between them. Without it a block says that nothing was measured yet.
+The first word says what to write: `table`, `claims` or `static` from a run, `choices` from a run too (with `family`,
+`impl` as the dispatcher and the library's calls behind it, `then` as a family that goes on from there, and `parts` of
+`sums,shapes,decisions,then`),
+`trial`, what `gemmgate try` printed, `calibration` (with `parts=noise,power`) from a calibration, `timers` from a
+comparison of timers. `choices` and `timers` have a `picture=<file>.svg`, which is written beside the page. The word
+behind the colon names the block, or the machine that it is about. `run` may be several ids with commas between them.
+Without it a block says that nothing was measured yet.
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gemmgate.suite.calibration import calibration
-from gemmgate.suite.errors import unknown
+from gemmgate.suite.errors import UsageError, unknown
 from gemmgate.suite.records import Run
 from gemmgate.suite.report import (
+    choices_map,
     claims_table,
     markdown,
+    markdown_choices,
     markdown_summary,
     show,
     show_calibration,
@@ -37,8 +42,8 @@ _BLOCK = re.compile(
     r"<!-- (?P<kind>\w+):(?P<name>[\w-]+)(?P<options>( \w+=\S+)*) -->\n(?P<text>.*?)<!-- /(?P=kind):(?P=name) -->",
     re.DOTALL,
 )
-_OPTIONS = ("run", "impl", "cache", "tag", "parts", "picture")
-_KINDS = ("table", "claims", "static", "trial", "calibration", "timers")
+_OPTIONS = ("run", "impl", "cache", "tag", "parts", "picture", "family", "then")
+_KINDS = ("table", "claims", "static", "choices", "trial", "calibration", "timers")
 TRIALS = "trials"
 """Folder of the results in which the trials that pages show are stored: `latest` should not find them elsewhere."""
 
@@ -85,7 +90,13 @@ def loader(store: Store) -> Load:
 def pictures(page: str, load: Load) -> dict[str, str]:
     """The pictures of a page's blocks as SVG, by the name of their file."""
     named = [block for block in blocks(page) if block.options.get("picture") and block.run]
-    return {block.options["picture"]: timers_picture(load(block)) for block in named}
+    return {block.options["picture"]: _picture(block, load(block)) for block in named}
+
+
+def _picture(block: Block, run: Run) -> str:
+    if block.kind == "timers":
+        return timers_picture(run)
+    return choices_map(run, block.options["family"], _words(block, "impl")[0], block.options.get("cache", "cold"))
 
 
 def rewritten(page: str, load: Load, runs: Mapping[str, str]) -> str:
@@ -116,10 +127,14 @@ def rendered(block: Block, load: Load) -> str:
         return f"\n{_trial(run)}\n"
     if block.kind == "calibration":
         return f"\n{show_calibration(calibration(run), 'markdown', parts=_words(block, 'parts'))}\n"
+    picture = block.options.get("picture")
     if block.kind == "timers":
-        picture = block.options.get("picture")
         shown = f"![The table as a picture]({picture})\n\n" if picture else ""
         return f"\n{shown}{show_timers(run, 'markdown')}\n"
+    if block.kind == "choices":
+        shown = f"![What was chosen where, and what it cost]({picture})\n\n" if picture else ""
+        family, then, parts = block.options["family"], block.options.get("then", ""), _words(block, "parts")
+        return f"\n{shown}{markdown_choices(run, family, _words(block, 'impl'), cache, then, parts)}\n"
     tags = set(_words(block, "tag"))
     shown_run = replace(run, rows=tuple(row for row in run.rows if not tags or tags & set(row.tags)))
     return f"\n{markdown_summary(shown_run, _words(block, 'impl'), cache)}\n"
@@ -145,6 +160,8 @@ def _block(found: re.Match[str]) -> Block:
     if found["kind"] not in _KINDS:
         raise unknown("kind of block", found["kind"], _KINDS)
     options = dict(word.split("=", 1) for word in found["options"].split())
+    if found["kind"] == "choices" and not {"family", "impl"} <= options.keys():
+        raise UsageError(f"Block choices:{found['name']} needs family=... and impl=DISPATCHER,LIBRARY_CALL,...")
     for name in options:
         if name not in _OPTIONS:
             raise unknown(f"option of block {found['kind']}:{found['name']}", name, _OPTIONS)

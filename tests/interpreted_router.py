@@ -24,8 +24,15 @@ CPU = Target("cpu")
 DOT = dot_product.Tile(block_t=4, block_n=4, splits=3, num_warps=1, unroll=2)
 SPLIT = split_k.Tile(block_t=8, block_n=16, block_k=64, splits=3, groups=2, swap=1, num_warps=2, num_stages=2)
 UNSWAPPED = split_k.Tile(block_t=16, block_n=8, block_k=32, splits=2, groups=1, swap=0, num_warps=1, num_stages=2)
-KERNELS: list[Any] = [(dot_product, DOT), (split_k, SPLIT), (split_k, UNSWAPPED)]
-each_kernel = pytest.mark.parametrize(("kernel", "tile"), KERNELS, ids=["dot", "split", "unswapped"])
+KERNELS: list[Any] = [
+    (dot_product, DOT),
+    (dot_product, replace(DOT, overlap=1)),
+    (split_k, SPLIT),
+    (split_k, UNSWAPPED),
+    (split_k, replace(SPLIT, overlap=1)),
+]
+NAMES = ["dot", "dot-second", "split", "unswapped", "split-second"]
+each_kernel = pytest.mark.parametrize(("kernel", "tile"), KERNELS, ids=NAMES)
 
 
 def _run(kernel: Any, tile: Any, x: Tensor, w: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
@@ -72,18 +79,18 @@ def test_columns_are_refused(kernel: Any, tile: Any) -> None:
         _run(kernel, tile, x, w, None, torch.float32)
 
 
-@pytest.mark.parametrize("splits", [1, 2, 5, 8, 16])
-def test_any_number_of_splits(splits: int) -> None:
+@pytest.mark.parametrize(("splits", "overlap"), [(1, 0), (2, 0), (5, 0), (16, 0), (1, 1), (5, 1), (20, 1)])
+def test_any_number_of_splits(splits: int, overlap: int) -> None:
     """K may be cut into fewer, as many or more parts than there are steps: one without work adds nothing."""
     x, w = pair(5, 20, 600, "bf16", "cpu")
     for kernel, tile in ((dot_product, DOT), (split_k, SPLIT)):
-        out = _run(kernel, replace(tile, splits=splits), x, w, None, torch.float32)  # type: ignore[type-var]
+        out = _run(kernel, replace(tile, splits=splits, overlap=overlap), x, w, None, torch.float32)  # type: ignore[type-var]
         assert_logits(out, x, w, None, torch.float32)
 
 
 @each_kernel
 def test_calls_repeat_over_any_scratch(kernel: Any, tile: Any) -> None:
-    """Three calls give equal bits whatever partial sums held before, since the last program leaves its counter at 0."""
+    """Three calls give equal bits whatever partial sums held before; whoever counts leaves its counter at 0."""
     x, w = pair(5, 20, 600, "bf16", "cpu")
     case = case_for(x, w, None, torch.float32)
     prepared = kernel.prepare(case, {"x": x, "w": w}, CPU, asdict(tile))
@@ -212,6 +219,18 @@ def test_experts_of_every_rule(model: Model, name: str) -> None:
     case = topk_case_of(9, min(model.experts, 32), 160, model.rule)
     inputs = make_topk_inputs(case, 1, "cpu")
     weights, experts = FUSED[name].prepare(case, inputs, CPU, None).bind(inputs)()
+    exact_weights, exact = topk_reference(case, inputs)
+    assert torch.equal(experts.double(), exact)
+    torch.testing.assert_close(weights.double(), exact_weights, rtol=1e-5, atol=1e-7)
+
+
+def test_experts_from_parts() -> None:
+    """A product whose K is cut into parts leaves them to the second launch, which finds the experts of float64."""
+    case = topk_case_of(5, 12, 1100, Rule("sigmoid", 3, corrected=True))
+    inputs = make_topk_inputs(case, 1, "cpu")
+    prepared = FUSED["two_launches"].prepare(case, inputs, CPU, None)
+    assert prepared.tile is not None and int(prepared.tile["splits"]) > 1
+    weights, experts = prepared.bind(inputs)()
     exact_weights, exact = topk_reference(case, inputs)
     assert torch.equal(experts.double(), exact)
     torch.testing.assert_close(weights.double(), exact_weights, rtol=1e-5, atol=1e-7)

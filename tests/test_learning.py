@@ -20,7 +20,7 @@ from gemmgate.suite.learning.points import Point, collect
 from gemmgate.suite.learning.score import by_first_size, score, summed
 from gemmgate.suite.learning.tree import Leaf, Split, Tree, described, to_python
 from gemmgate.suite.records import Row
-from gemmgate.suite.report.dispatch_map import dispatch_map
+from gemmgate.suite.report.dispatch_map import tree_map
 from gemmgate.suite.store import Store
 from tests.runs import row
 from tests.stored import make_run, stored
@@ -271,7 +271,7 @@ def test_split_points_of_a_product() -> None:
 
 def test_map_is_a_picture(learned: Learned) -> None:
     """The map is well-formed, with a cell for each case and a colour for each implementation that is chosen."""
-    root = ElementTree.fromstring(dispatch_map(learned.points, learned.tree))
+    root = ElementTree.fromstring(tree_map(learned.points, learned.tree))
     space = "{http://www.w3.org/2000/svg}"
     cells = [rect for rect in root.iter(f"{space}rect") if rect.find(f"{space}title") is not None]
     assert len(cells) == len(learned.points)
@@ -282,7 +282,7 @@ def test_map_is_a_picture(learned: Learned) -> None:
 def test_map_shows_what_a_choice_costs(learned: Learned) -> None:
     """A tree that always takes the library has a dot in each cell where something else is faster."""
     tree = learn("made", learned.points, depth=0).tree
-    root = ElementTree.fromstring(dispatch_map(learned.points, tree))
+    root = ElementTree.fromstring(tree_map(learned.points, tree))
     dots = list(root.iter("{http://www.w3.org/2000/svg}circle"))
     chosen = tree.leaves()[0].implementation
     assert len(dots) == sum(point.best != chosen for point in learned.points)

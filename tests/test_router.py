@@ -79,7 +79,15 @@ def test_drawn_shapes_are_pinned() -> None:
 
 
 def test_subsets() -> None:
-    """Twenty-one quick cases, and fifteen for compilers: three models at five T."""
+    """Twenty-one quick cases, fifteen for compilers (three models at five T), some to tune on, none of them drawn."""
+    tuned = [case for case in FAMILY.cases if {"tune-dot", "tune-split"} & set(case.tags)]
+    assert not any("drawn" in case.tags for case in tuned)
+    assert {tag: sum(tag in case.tags for case in tuned) for tag in ("tune-dot", "tune-split")} == {
+        "tune-dot": 17 * 5 + 4 * 7, "tune-split": 17 * 7,
+    }  # fmt: skip
+    assert {case.name for case in FAMILY.cases if "models" not in case.tags} == {
+        case.name for case in FAMILY.cases if "drawn" in case.tags
+    }
     assert sum("quick" in case.tags for case in FAMILY.cases) == 21
     compiled = {case.name for case in FAMILY.cases if "inductor" in case.tags}
     assert compiled == {

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gemmgate.kernels._triton.host import target_of
 from gemmgate.kernels.router import FAMILY, dot_product, logits, split_k
-from gemmgate.kernels.router.cases import case_of
+from gemmgate.kernels.router.cases import MODELS, case_of
 from gemmgate.kernels.router.decision import decision
 from gemmgate.kernels.router.inputs import TORCH_DTYPE, make_inputs
 from gemmgate.kernels.router.reference import reference
@@ -132,7 +132,7 @@ def test_compiled_block_matches_eager() -> None:
             assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == before
 
 
-@pytest.mark.parametrize("model", ["deepseek-v3", "kimi-k3", "glm-4.5", "longcat-flash", "minimax-m2"])
+@pytest.mark.parametrize("model", [model.name for model in MODELS])
 def test_experts_agree_as_often_as_in_fp32(model: str) -> None:
     """On 512 tokens `dispatch` gives the experts of float64 no less often than the library's fp32 product."""
     case = next(case for case in FAMILY.cases if model in case.tags and case.dims["t"] == 512)

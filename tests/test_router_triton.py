@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -51,18 +52,19 @@ def test_every_tile_is_legal(case: Case) -> None:
             module.Tile(**tile)
             footprint = module.footprint(case, H200, tile)
             assert footprint.shared_bytes <= H200.shared_bytes
-            assert footprint.programs >= 1 and footprint.launches == 1
+            assert footprint.programs >= 1
+            assert footprint.launches == 1 + (tile["splits"] > 1 and tile["overlap"] == 1)
             assert footprint.bytes_moved >= FAMILY.bytes_moved(case) - 2 * sizes(case)[1]
 
 
 def test_footprint_by_hand() -> None:
     """Eight tokens, 256 experts, K = 7168 in bf16, two experts a program, K in four parts: each program reads what it
-    takes of x and w, and the parts are written and read in fp32.
+    takes of x and w, and the parts are written in fp32, and read by a second launch.
     """
     case = case_of(8, 256, 7168, "bf16", "fp32")
-    tile = {"block_t": 8, "block_n": 2, "splits": 4, "num_warps": 4, "unroll": 2, "strong": 1}
+    tile = {"block_t": 8, "block_n": 2, "splits": 4, "num_warps": 4, "unroll": 2, "strong": 1, "overlap": 1}
     footprint = dot_product.footprint(case, H200, tile)
-    assert footprint.programs == 128 * 4
+    assert (footprint.programs, footprint.launches) == (128 * 4, 2)
     assert footprint.bytes_moved == 256 * 7168 * 2 + 128 * 8 * 7168 * 2 + 8 * 256 * 4 + 2 * 4 * 8 * 256 * 4
 
 
@@ -96,6 +98,21 @@ def test_refusals() -> None:
         split_k.supports(many, H200),
     ]
     assert found == ["too_many_tokens", "interpreter_only", "ieee_fp32", "needs_sm_80", None, None]
+
+
+def test_overlap_needs_sm_90() -> None:
+    """Before sm_90 no tile overlaps and one that does is refused; there, fewer than a quarter leave their parts to the
+    last program.
+    """
+    case = case_of(8, 256, 7168, "bf16", "fp32")
+    for module in (dot_product, split_k):
+        old = module.tiles(case, TARGETS[1])
+        assert not any(tile["overlap"] for tile in [*old, asdict(module.choose_tile(case, TARGETS[1]))])
+        new = module.tiles(case, H200)
+        assert sum(tile["splits"] > 1 and tile["overlap"] == 0 for tile in new) < len(new) / 4
+        x, w = torch.ones(8, 7168, device="meta").bfloat16(), torch.ones(256, 7168, device="meta").bfloat16()
+        with pytest.raises(ValueError, match="overlap needs sm_90, this is sm_80"):
+            module.prepare(case, {"x": x, "w": w}, TARGETS[1], next(tile for tile in new if tile["overlap"]))
 
 
 # dispatch
@@ -147,6 +164,26 @@ def test_tuned_ranges_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dispatch.choose(case_of(3, 256, 7168, "bf16", "bf16"), H200).why == "rule"
 
 
+def test_next_larger_tuned_case_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no range was tuned, a call takes what was best for its model at its own T or the next larger one, up to
+    twice as large, whatever the case is called; an unrounded call stands for `linear_float`.
+    """
+    tile = asdict(split_k.Tile(8, 16, 128, 8, 4, 1, 4, 4, 1))
+    entries = {
+        "deepseek-v3-t8-bf16": {"implementation": "split_k", "tile": tile},
+        "deepseek-v3-t16-bf16": {"implementation": "linear_float", "tile": None},
+    }
+    _tuned_with(monkeypatch, entries, {})
+    found = {}
+    for t in (3, 4, 7, 8, 9, 16, 17):
+        choice = dispatch.choose(case_of(t, 256, 7168, "bf16", "fp32"), H200)
+        found[t] = (choice.implementation, choice.why)
+    split, library = ("split_k", "tuned for deepseek-v3-t8-bf16"), ("mm_out_dtype", "tuned for deepseek-v3-t16-bf16")
+    assert found == {
+        3: ("dot_product", "rule"), 4: split, 7: split, 8: split, 9: library, 16: library, 17: ("split_k", "rule"),
+    }  # fmt: skip
+
+
 def test_shapes_of_a_model_share_its_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """A product that has DeepSeek-V3's sizes and dtypes takes the tile tuned for the model, whatever it is called; the
     next larger T that was tuned serves, up to twice as large.
@@ -159,6 +196,20 @@ def test_shapes_of_a_model_share_its_tiles(monkeypatch: pytest.MonkeyPatch) -> N
     chosen = {t: dot_product.choose_tile(case_of(t, 256, 7168, "bf16", "fp32"), H200) for t in (3, 5, 8, 9)}
     assert [t for t, one in chosen.items() if one == dot_product.Tile(**tile)] == [5, 8]
     assert tables.tuned_tile("dot_product", case_of(1, 256, 7168, "bf16", "bf16"), H200) is None
+
+
+@pytest.mark.parametrize(("name", "splits"), [("decompose_k_best", 8), ("decompose_k_4", 4)])
+def test_operator_decomposes_as_its_table_says(name: str, splits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A range may name decompose-K without parts: its name or the default says how many the operator makes."""
+    table = {"profile": "cpu", "arch": "cpu", "entries": {}, "ranges": {}}
+    table["ranges"] = {"n16-k1024-fp32-ieee-row-none": [{"up_to": 9, "implementation": name, "tile": None}]}
+    monkeypatch.setattr(_tuned, "_tables", lambda package: (MappingProxyType(table),))
+    dispatch._chosen.cache_clear()
+    chosen = dispatch._chosen(9, 16, 1024, torch.float32, torch.float32, False, True, torch.device("cpu"))
+    dispatch._chosen.cache_clear()
+    assert chosen.keywords == {"splits": splits}  # type: ignore[attr-defined]
+    x, w = torch.eye(9, 1024), torch.arange(16.0 * 1024).view(16, 1024)
+    assert torch.equal(chosen(x, w, None, torch.float32), w[:, :9].t())
 
 
 def test_rivals_of_the_dispatch() -> None:

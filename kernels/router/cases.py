@@ -110,6 +110,9 @@ _QUICK: Mapping[str, tuple[int, ...]] = {
     "longcat-flash": (8,),
 }
 """The cases that answer the question in a minute or two."""
+_TUNE_DOT = (1, 2, 4, 8, 16)
+_TUNE_SPLIT = (4, 8, 16, 32, 64, 128, 512)
+"""Where tiles are searched for: several points of each range, whose tiles serve the numbers of tokens below them."""
 
 
 def epilogue_of(dtype: str, out: str, *, bias: bool) -> str:
@@ -175,7 +178,9 @@ def _catalog() -> Iterator[Case]:
             quick = ["quick"] if t in _QUICK.get(model.name, ()) else []
             compiled = ["inductor"] if model.name in _INDUCTOR and t in _INDUCTOR_TOKENS else []
             small = ["small"] if t <= 16 else []
-            yield _of_model(model, t, (*quick, *compiled, *small, model.name, "full"))
+            tuned = ["tune-dot"] if t in (_TUNE_DOT if model.dtype != "fp32" else (*_TUNE_DOT, 32, 64)) else []
+            tuned += ["tune-split"] if t in _TUNE_SPLIT and model.dtype != "fp32" else []
+            yield _of_model(model, t, (*quick, *compiled, *small, *tuned, model.name, "models", "full"))
     for model in DRAWN:
         for t in DRAWN_TOKENS:
             yield _of_model(model, t, ("drawn", "full"))

@@ -49,14 +49,20 @@ def supports_split(splits: int | None, case: Case, target: Target) -> Refusal | 
     return None
 
 
-def prepare_split(
-    splits: int | None, case: Case, example: Inputs, target: Target, tile: Tile | None = None
-) -> Prepared:
-    """`splits` None takes the tile's, or without one the legal split nearest to the default."""
+def choose_splits(splits: int | None, case: Case, tile: Tile | None) -> int:
+    """The tile's parts, else `splits`, else the legal number nearest to the default. Raises ValueError for others."""
     legal = legal_splits(case)
     asked = int(tile["splits"]) if tile is not None else splits or min(legal, key=lambda s: abs(s - _DEFAULT_SPLITS))
     if asked not in legal or (splits is not None and asked != splits):
         raise ValueError(f"Case '{case.name}' cannot be cut into {asked} parts here. Legal: {legal}.")
+    return asked
+
+
+def prepare_split(
+    splits: int | None, case: Case, example: Inputs, target: Target, tile: Tile | None = None
+) -> Prepared:
+    """`splits` None takes the tile's, or without one the legal split nearest to the default."""
+    asked = choose_splits(splits, case, tile)
     out_dtype = torch_dtype(output_dtype(case))
     return Prepared(partial(_bind, asked, out_dtype), tile={"splits": asked}, algorithm="torch.bmm, torch.sum")
 
@@ -71,6 +77,12 @@ def tiles(case: Case, target: Target) -> Sequence[Tile]:
     return [{"splits": splits} for splits in legal_splits(case)]
 
 
+NAMED_SPLITS: dict[str, int | None] = {
+    "decompose_k_best": None,
+    **{f"decompose_k_{splits}": splits for splits in SPLITS},
+}
+"""The parts that each name stands for; None where they are chosen."""
+
 IMPLEMENTATIONS = {
     "decompose_k_best": Implementation(
         "decompose_k_best",
@@ -82,9 +94,8 @@ IMPLEMENTATIONS = {
         screened=True,
     ),
     **{
-        f"decompose_k_{splits}": Implementation(
-            f"decompose_k_{splits}", "own", True, partial(supports_split, splits), partial(prepare_split, splits)
-        )
-        for splits in SPLITS
+        name: Implementation(name, "own", True, partial(supports_split, splits), partial(prepare_split, splits))
+        for name, splits in NAMED_SPLITS.items()
+        if splits is not None
     },
 }

@@ -1,7 +1,8 @@
 """logits = x @ w^T + bias by whatever is fastest for T, N and K on this device: the family's public function.
 
-The choice is pure: the tuned range of T that the call lies in, else the tuned case, else a rule. Within a range the
-tile is the range's own. `dispatch` is that choice as an implementation; its `algorithm` says which tier ran and why.
+The choice is pure: the tuned range of T that the call lies in, else the tuned case or that of the next larger T that
+was tuned, where it is at most twice as large, else a rule. Within a range the tile is the range's own. `dispatch` is
+that choice as an implementation; its `algorithm` says which tier ran and why.
 Beside it, to show what the choice is worth: `hand_ranges`, with ranges as one would write them down (up to 1, 128, 512
 and above), each with the tile of its upper end, as a tuner takes it that looks there only; and `single_choice`, one
 kernel with the tile for 16 tokens whatever T is.
@@ -18,7 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gemmgate.kernels import _tuned
 from gemmgate.kernels._triton import host
 from gemmgate.kernels.router import decompose_k, dot_product, library, operands, split_k, tables
 from gemmgate.kernels.router.cases import case_of, has_bias, output_dtype, sizes
@@ -53,8 +53,8 @@ def choose(case: Case, target: Target) -> Choice:
     piece = tables.range_of(case, target)
     if piece is not None and (choice := _tuned_choice(piece, case, target, f"tuned range up to {piece['up_to']}")):
         return choice
-    entry = _tuned.lookup(tables.PACKAGE, case.name, target)
-    if entry is not None and (choice := _tuned_choice(entry, case, target, "tuned case")):
+    found = tables.entry_of(case, target)
+    if found is not None and (choice := _tuned_choice(found[1], case, target, f"tuned for {found[0]}")):
         return choice
     return Choice(_by_rule(case, target), None, "rule")
 
@@ -175,7 +175,8 @@ def _chosen(
         split_tile = split_k.Tile(**numbers) if numbers else split_k.choose_tile(case, target)
         return partial(split_k.run, tile=split_tile)
     if choice.implementation in decompose_k.IMPLEMENTATIONS:
-        return partial(decompose_k.decompose_k, splits=numbers["splits"])
+        named = decompose_k.NAMED_SPLITS[choice.implementation]
+        return partial(decompose_k.decompose_k, splits=decompose_k.choose_splits(named, case, choice.tile))
     return _run_library(choice.implementation)
 
 

@@ -6,7 +6,8 @@ dtype or fp32. Products are exact, or IEEE for fp32; sums are fp32.
 A program takes a few experts and a few tokens, and all of K or one of `splits` parts. Its threads lie along K, 16
 bytes each: it asks for all its weights at once, holds them in registers while it goes through the tokens, and adds up
 across threads once at the end. So few tokens cost what one costs, which is the time to fetch w and one reduction. Where
-there are too few experts to occupy a GPU, K is split: the last program to arrive adds the parts in their order.
+there are too few experts to occupy a GPU, K is split, and the parts are added in a fixed order: by a second launch with
+`overlap`, whose programs wait on the device while the first one runs, else by the last program to arrive.
 
 Wins while T is small; each program reads all its tokens, so it loses once that traffic, N / block_n times x, is more
 than w. Refuses more than 64 tokens, and a CPU outside Triton's interpreter.
@@ -28,9 +29,9 @@ from torch import Tensor
 
 from gemmgate.kernels._triton import host
 from gemmgate.kernels.router import operands, tables
+from gemmgate.kernels.router.binding import launch_sum, overlaps, prepared, split_constants
 from gemmgate.kernels.router.cases import ITEM_BYTES, output_dtype, sizes
-from gemmgate.kernels.router.device import finish
-from gemmgate.kernels.router.one_launch import prepared
+from gemmgate.kernels.router.device import begin, finish
 from gemmgate.kernels.router.operands import Scratch, scratch
 from gemmgate.suite.cases import Case, Footprint, Implementation, Inputs, Prepared, Refusal, Target
 from gemmgate.suite.cases import Tile as TileData
@@ -51,6 +52,8 @@ class Tile:
 
     `strong` 1 makes these volatile loads, which the assembler may not move down to their use: otherwise it does, and
     their latencies add up.
+    `overlap` 1 lets the next launch come before this one has ended, and where K is split has it add the parts: from
+    sm_90 on.
     """
 
     block_t: int
@@ -59,6 +62,7 @@ class Tile:
     num_warps: int
     unroll: int
     strong: int = 1
+    overlap: int = 0
 
     def __post_init__(self) -> None:
         if any(size < 1 or size & (size - 1) for size in (self.block_t, self.block_n, self.num_warps)):
@@ -97,7 +101,8 @@ def _by_rule(case: Case, target: Target) -> Tile:
     num_warps = 8
     while num_warps > 1 and _waste(part, elements_at_once(case.dtype, num_warps)) > 0.2:
         num_warps //= 2
-    return Tile(block_t, block_n, splits, num_warps, _unroll(case, splits, num_warps, block_n))
+    overlap = int(overlaps(target) and splits > 1)
+    return Tile(block_t, block_n, splits, num_warps, _unroll(case, splits, num_warps, block_n), overlap=overlap)
 
 
 def _waste(part: int, at_once: int) -> float:
@@ -129,7 +134,10 @@ def tiles(case: Case, target: Target) -> Sequence[TileData]:
                         block_t, block_n, unroll
                     ) > min(255, _REGISTERS // (32 * num_warps)):
                         continue
-                    found += [asdict(Tile(block_t, block_n, splits, num_warps, unroll, strong)) for strong in (1, 0)]
+                    # Where a second launch overlaps, the last to arrive is tried beside it with four warps only.
+                    kinds = [(1, 0), (0, 0)] if splits == 1 or not overlaps(target) else [(1, 1), (0, 1)]
+                    kinds += [(1, 0)] if kinds[0][1] and num_warps == 4 else []
+                    found += [asdict(Tile(block_t, block_n, splits, num_warps, unroll, *kind)) for kind in kinds]
     return found or [asdict(_by_rule(case, target))]
 
 
@@ -147,7 +155,8 @@ def footprint(case: Case, target: Target, tile: TileData) -> Footprint:
     moved = tiles_t * n * k * item + tiles_n * t * k * item + t * n * ITEM_BYTES[output_dtype(case)]
     moved += 2 * splits * t * n * 4 if splits > 1 else 0
     shared = 4 * block_t * block_n * int(tile["num_warps"])
-    return Footprint(tiles_t * tiles_n * splits, int(tile["num_warps"]), shared, moved)
+    programs = tiles_t * tiles_n * splits
+    return Footprint(programs, int(tile["num_warps"]), shared, moved, launches=1 + int(splits > 1 and tile["overlap"]))
 
 
 @triton.jit
@@ -156,10 +165,11 @@ def _dot(
     T, N, K, part,
     stride_xt, stride_wn,
     BT: tl.constexpr, BN: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr, UNROLL: tl.constexpr,
-    X_AHEAD: tl.constexpr, STRONG: tl.constexpr, SPLITS: tl.constexpr, AT_ONCE: tl.constexpr,
+    X_AHEAD: tl.constexpr, STRONG: tl.constexpr, SPLITS: tl.constexpr, AT_ONCE: tl.constexpr, OVERLAP: tl.constexpr,
     HAS_BIAS: tl.constexpr, INTERPRETED: tl.constexpr,
 ):  # fmt: skip
     """One block of logits, or its share from one part of K. `part` is a whole number of LANES * EACH."""
+    begin(OVERLAP, INTERPRETED)
     block_n = tl.program_id(0)
     split = tl.program_id(1)
     block_t = tl.program_id(2)
@@ -197,42 +207,46 @@ def _dot(
     logits = tl.sum(total, axis=2)  # [BT, BN]
     finish(
         logits, tokens, experts, split, block_t * tl.num_programs(0) + block_n,
-        bias_ptr, out_ptr, partials_ptr, counters_ptr, T, N, SPLITS, AT_ONCE, HAS_BIAS, INTERPRETED,
+        bias_ptr, out_ptr, partials_ptr, counters_ptr, T, N, SPLITS, AT_ONCE, OVERLAP, HAS_BIAS, INTERPRETED,
     )  # fmt: skip
 
 
-def _scratch(x: Tensor, w: Tensor, tile: Tile, counters: Tensor | None = None) -> Scratch:
+def hold(x: Tensor, w: Tensor, tile: Tile, counters: Tensor | None = None) -> Scratch:
     blocks = triton.cdiv(w.shape[0], tile.block_n) * triton.cdiv(x.shape[0], tile.block_t)
-    return scratch(x, w, tile.splits, blocks, counters)
+    return scratch(x, w, tile.splits, 0 if tile.overlap else blocks, counters)
 
 
 def run(x: Tensor, w: Tensor, bias: Tensor | None, out_dtype: torch.dtype, tile: Tile) -> Tensor:
     """The logits in a new tensor. Operands are taken as they are: see `operands.check` and `refuse_strides`."""
     out = operands.new_logits(x, w, out_dtype)
-    launch(x, w, bias, out, _scratch(x, w, tile, operands.common_counters(x.device)), tile)
+    launch(x, w, bias, out, hold(x, w, tile, operands.common_counters(x.device)), tile)
     return out
 
 
 def launch(x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, held: Scratch, tile: Tile) -> tuple[Any, ...]:
-    """The launch, none for an empty output."""
-    (t, k), n = x.shape, w.shape[0]
-    if t * n == 0:
+    """The launch or launches, none for an empty output."""
+    if out.numel() == 0:
         return ()
-    interpreted = host.is_interpreted(_dot)
+    multiplied = multiply(x, w, bias, out, held, tile)
+    if tile.splits == 1 or not tile.overlap:
+        return (multiplied,)
+    return multiplied, launch_sum(held, bias, out, tile.splits)
+
+
+def multiply(x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, held: Scratch, tile: Tile) -> Any:
+    """The first launch, for an output that is not empty. With `overlap` it leaves several parts as they are."""
+    (t, k), n = x.shape, w.shape[0]
     each = 16 // x.element_size()
     at_once = 32 * tile.num_warps * each
     part = triton.cdiv(triton.cdiv(k, tile.splits), at_once) * at_once
-    return (
-        _dot[(triton.cdiv(n, tile.block_n), tile.splits, triton.cdiv(t, tile.block_t))](
-            x, w, w if bias is None else bias, out, held.partials, held.counters,
-            t, n, k, part,
-            x.stride(0), w.stride(0),
-            BT=tile.block_t, BN=tile.block_n, LANES=32 * tile.num_warps, EACH=each, UNROLL=tile.unroll,
-            X_AHEAD=tile.unroll * (tile.block_t + tile.block_n) <= _MOST_AHEAD,
-            STRONG=tile.strong == 1, SPLITS=tile.splits,
-            AT_ONCE=operands.parts_at_once(tile.splits, tile.block_t * tile.block_n, tile.num_warps),
-            HAS_BIAS=bias is not None, INTERPRETED=interpreted, num_warps=tile.num_warps,
-        ),
+    return _dot[(triton.cdiv(n, tile.block_n), tile.splits, triton.cdiv(t, tile.block_t))](
+        x, w, w if bias is None else bias, out, held.partials, held.counters,
+        t, n, k, part,
+        x.stride(0), w.stride(0),
+        BT=tile.block_t, BN=tile.block_n, LANES=32 * tile.num_warps, EACH=each, UNROLL=tile.unroll,
+        X_AHEAD=tile.unroll * (tile.block_t + tile.block_n) <= _MOST_AHEAD,
+        STRONG=tile.strong == 1, **split_constants(tile),
+        HAS_BIAS=bias is not None, INTERPRETED=host.is_interpreted(_dot), num_warps=tile.num_warps,
     )  # fmt: skip
 
 
@@ -245,7 +259,7 @@ def supports(case: Case, target: Target) -> Refusal | None:
 
 def prepare(case: Case, example: Inputs, target: Target, tile: TileData | None = None) -> Prepared:
     chosen = choose_tile(case, target) if tile is None else Tile(**{name: int(size) for name, size in tile.items()})
-    return prepared(NAME, launch, _scratch, chosen, case, example, target)
+    return prepared(NAME, launch, hold, chosen, case, example, target)
 
 
 IMPLEMENTATION = Implementation(NAME, "own", True, supports, prepare, tiles=tiles, footprint=footprint)

@@ -1,13 +1,14 @@
-"""logits[t, n] = sum over s of x[t, K_s] . w[n, K_s] + bias[n] on tensor cores, K cut into S parts, in one launch.
+"""logits[t, n] = sum over s of x[t, K_s] . w[n, K_s] + bias[n] on tensor cores, K cut into S parts.
 
 x [T, K], w [N, K] in bf16 or fp16 with K contiguous and rows anywhere; bias [N] or none; logits in the operands' dtype
 or fp32. Sums are fp32.
 
 A tensor core multiplies 16 or 64 rows by as few as 8 columns. Tokens are few and experts are many, so with `swap` the
-experts are the rows and the tokens the columns: logits^T = w x^T. A program takes a block of both and one part of K;
-the last to arrive at a block adds the parts in their order. With `groups` above 1 a program's warps themselves split
-its part of K, by a batched product whose batch is added at the end: otherwise the warps of a small block would repeat
-each other's products.
+experts are the rows and the tokens the columns: logits^T = w x^T. A program takes a block of both and one part of K.
+With `overlap` a second launch adds the parts, whose programs wait on the device while the first one runs; without, the
+last program to arrive at a block does. Both add them in a fixed order. With `groups` above 1 a program's warps
+themselves split its part of K, by a batched product whose batch is added at the end: otherwise the warps of a small
+block would repeat each other's products.
 
 Wins from some tokens on, up to where the library's tiles fill the GPU by themselves. Refuses fp32, whose products
 tensor cores do not compute, bf16 before sm_80, and a CPU outside Triton's interpreter.
@@ -28,9 +29,9 @@ from torch import Tensor
 
 from gemmgate.kernels._triton import host
 from gemmgate.kernels.router import operands, tables
+from gemmgate.kernels.router.binding import launch_sum, overlaps, prepared, split_constants
 from gemmgate.kernels.router.cases import ITEM_BYTES, output_dtype, sizes
-from gemmgate.kernels.router.device import finish
-from gemmgate.kernels.router.one_launch import prepared
+from gemmgate.kernels.router.device import begin, finish
 from gemmgate.kernels.router.operands import Scratch, scratch
 from gemmgate.suite.cases import Case, Footprint, Implementation, Inputs, Prepared, Refusal, Target
 from gemmgate.suite.cases import Tile as TileData
@@ -39,6 +40,7 @@ NAME = "split_k"
 _SHARED_BYTES = 48 * 1024
 """What every GPU has: used where the target does not say."""
 _MOST_SPLITS = 64
+_MOST_STAGES = 4
 _MOST_HELD = 512
 """Partial sums that a thread of the last program reads."""
 
@@ -48,6 +50,8 @@ class Tile:
     """Block sizes, parts of K, groups of warps within a part, and which operand's rows are the product's.
 
     `block_k` is what all groups together take in one step. `swap` is 0 or 1.
+    `overlap` 1 lets the next launch come before this one has ended, and where K is split has it add the parts: from
+    sm_90 on.
     """
 
     block_t: int
@@ -58,6 +62,7 @@ class Tile:
     swap: int
     num_warps: int
     num_stages: int
+    overlap: int = 0
 
     def __post_init__(self) -> None:
         sizes_of = (self.block_t, self.block_n, self.block_k, self.groups, self.num_warps)
@@ -86,8 +91,9 @@ def _by_rule(case: Case, target: Target) -> Tile:
     programs = triton.cdiv(max(t, 1), block_t) * triton.cdiv(n, block_n)
     block_k = 256 if block_t <= 32 else 128 if block_t <= 64 else 64
     num_warps = 4 if block_t <= 64 else 8
-    most = min(_most_splits(block_t, block_n, num_warps), triton.cdiv(k, block_k))
-    splits = max(1, min(most, (target.sm_count or 8) // programs))
+    steps = triton.cdiv(k, block_k)
+    most = _MOST_SPLITS if overlaps(target) else _most_splits(block_t, block_n, num_warps)
+    splits = _without_idle(steps, max(1, min(most, (target.sm_count or 8) // programs)))
     return Tile(
         block_t=block_t,
         block_n=block_n,
@@ -96,8 +102,14 @@ def _by_rule(case: Case, target: Target) -> Tile:
         groups=4 if block_t <= 32 else 1,
         swap=swap,
         num_warps=num_warps,
-        num_stages=_stages(case, target, block_t, block_n, block_k, 4),
+        num_stages=_stages(case, target, block_t, block_n, block_k, splits),
+        overlap=int(overlaps(target) and splits > 1),
     )
+
+
+def _without_idle(steps: int, splits: int) -> int:
+    """At most so many parts that each has a step to do: 28 steps in 8 parts of 4 are 7."""
+    return triton.cdiv(steps, triton.cdiv(steps, min(splits, steps)))
 
 
 def _blocks(t: int, n: int) -> tuple[int, int]:
@@ -111,14 +123,18 @@ def _most_splits(block_t: int, block_n: int, num_warps: int) -> int:
     return max(1, min(_MOST_SPLITS, 1 << max(held.bit_length() - 1, 0)))
 
 
-def _stages(case: Case, target: Target, block_t: int, block_n: int, block_k: int, most: int) -> int:
-    """As many as fit the shared memory."""
+def _stages(case: Case, target: Target, block_t: int, block_n: int, block_k: int, splits: int) -> int:
+    """One more than a part has steps, but at most four and no more than fit the shared memory."""
     stage = (block_t + block_n) * block_k * ITEM_BYTES[case.dtype]
-    return max(1, min(most, (target.shared_bytes or _SHARED_BYTES) // stage))
+    steps = triton.cdiv(triton.cdiv(sizes(case)[2], block_k), splits)
+    return max(1, min(_MOST_STAGES, steps + 1, (target.shared_bytes or _SHARED_BYTES) // stage))
 
 
 def tiles(case: Case, target: Target) -> Sequence[TileData]:
-    """Every tile around the rule's block sizes that fits and gives half to four waves of programs."""
+    """Every tile around the rule's block sizes that fits and gives half to two waves of programs.
+
+    Where a second launch overlaps, it adds the parts; the last to arrive is tried beside it with the rule's steps.
+    """
     t, n, k = sizes(case)
     multiprocessors = target.sm_count or 8
     tokens = triton.next_power_of_2(max(t, 1))
@@ -126,23 +142,36 @@ def tiles(case: Case, target: Target) -> Sequence[TileData]:
     for block_t in sorted({max(8, min(tokens, size)) for size in (8, 16, 32, 64, 128)} & {8, 16, 32, 64, 128}):
         if block_t < min(tokens, 32):
             continue
-        swap = int(block_t <= 32)
-        for block_n in (16, 32) if block_t <= 32 else (32, 64, 128):
-            blocks = triton.cdiv(t, block_t) * triton.cdiv(n, block_n)
-            for block_k in (128, 256, 512) if block_t <= 32 else (64, 128):
-                stages = _stages(case, target, block_t, block_n, block_k, 4)
-                for groups, num_warps in ((1, 2), (4, 4), (8, 8)) if block_t <= 32 else ((1, 4), (1, 8)):
-                    most = min(_most_splits(block_t, block_n, num_warps), triton.cdiv(k, block_k))
-                    for splits in _splits(blocks, multiprocessors, most):
-                        tile = Tile(block_t, block_n, block_k, splits, groups, swap, num_warps, stages)
-                        found.append(asdict(tile))
-    return found or [asdict(_by_rule(case, target))]
+        for block_n, block_k, groups, num_warps in _shapes(block_t):
+            steps, blocks = triton.cdiv(k, block_k), triton.cdiv(t, block_t) * triton.cdiv(n, block_n)
+            few = min(_most_splits(block_t, block_n, num_warps), steps)
+            is_rule = (block_k, groups) == ((256, 4) if block_t <= 32 else (64, 1))
+            parts = [(s, 0) for s in _splits(blocks, steps, multiprocessors, few)]
+            if overlaps(target):
+                many = _splits(blocks, steps, multiprocessors, min(_MOST_SPLITS, steps))
+                parts = [(s, int(s > 1)) for s in many] + (parts if is_rule else [])
+            for splits, overlap in parts:
+                stages = _stages(case, target, block_t, block_n, block_k, splits)
+                swap = int(block_t <= 32)
+                found.append(Tile(block_t, block_n, block_k, splits, groups, swap, num_warps, stages, overlap))
+    return [asdict(tile) for tile in dict.fromkeys(found)] or [asdict(_by_rule(case, target))]
 
 
-def _splits(blocks: int, multiprocessors: int, most: int) -> list[int]:
-    """Numbers of parts for half a wave to two waves, and one."""
+def _shapes(block_t: int) -> list[tuple[int, int, int, int]]:
+    """(block_n, block_k, groups, warps) for a block of tokens; 64 experts are the rows of a product by four warps."""
+    if block_t > 32:
+        return [(n, k, 1, warps) for n in (32, 64, 128) for k in (64, 128) for warps in (4, 8)]
+    warps = ((1, 2), (1, 4), (4, 4), (8, 8))
+    return [
+        *((n, k, groups, count) for n in (16, 32) for k in (128, 256, 512) for groups, count in warps),
+        *((64, k, 1, 4) for k in (128, 256)),
+    ]
+
+
+def _splits(blocks: int, steps: int, multiprocessors: int, most: int) -> list[int]:
+    """Numbers of parts for half a wave to two waves of programs, each with work."""
     wanted = {max(1, min(most, round(waves * multiprocessors / blocks))) for waves in (0.5, 1, 2)}
-    return sorted(wanted)
+    return sorted({_without_idle(steps, splits) for splits in wanted})
 
 
 def footprint(case: Case, target: Target, tile: TileData) -> Footprint:
@@ -154,7 +183,13 @@ def footprint(case: Case, target: Target, tile: TileData) -> Footprint:
     moved = (tiles_t * n * k + tiles_n * t * k) * item + t * n * ITEM_BYTES[output_dtype(case)]
     moved += 2 * sized.splits * t * n * 4 if sized.splits > 1 else 0
     shared = sized.num_stages * (sized.block_t + sized.block_n) * sized.block_k * item
-    return Footprint(tiles_t * tiles_n * sized.splits, sized.num_warps, shared, moved)
+    return Footprint(
+        tiles_t * tiles_n * sized.splits,
+        sized.num_warps,
+        shared,
+        moved,
+        launches=1 + int(sized.splits > 1 and sized.overlap),
+    )
 
 
 @triton.jit
@@ -202,9 +237,11 @@ def _multiply(
     T, N, K, tiles_per_split,
     stride_xt, stride_wn,
     BT: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUPS: tl.constexpr, SWAP: tl.constexpr,
-    SPLITS: tl.constexpr, AT_ONCE: tl.constexpr, HAS_BIAS: tl.constexpr, INTERPRETED: tl.constexpr,
+    SPLITS: tl.constexpr, AT_ONCE: tl.constexpr, OVERLAP: tl.constexpr, HAS_BIAS: tl.constexpr,
+    INTERPRETED: tl.constexpr,
 ):  # fmt: skip
     """One block of logits, or its share from one part of K. `BK` is a group's step."""
+    begin(OVERLAP, INTERPRETED)
     tiles_n = tl.cdiv(N, BN)
     block = tl.program_id(0)
     split = tl.program_id(1)
@@ -217,39 +254,42 @@ def _multiply(
     )  # fmt: skip
     finish(
         logits, tokens, experts, split, block,
-        bias_ptr, out_ptr, partials_ptr, counters_ptr, T, N, SPLITS, AT_ONCE, HAS_BIAS, INTERPRETED,
+        bias_ptr, out_ptr, partials_ptr, counters_ptr, T, N, SPLITS, AT_ONCE, OVERLAP, HAS_BIAS, INTERPRETED,
     )  # fmt: skip
 
 
-def _scratch(x: Tensor, w: Tensor, tile: Tile, counters: Tensor | None = None) -> Scratch:
+def hold(x: Tensor, w: Tensor, tile: Tile, counters: Tensor | None = None) -> Scratch:
     blocks = triton.cdiv(w.shape[0], tile.block_n) * triton.cdiv(x.shape[0], tile.block_t)
-    return scratch(x, w, tile.splits, blocks, counters)
+    return scratch(x, w, tile.splits, 0 if tile.overlap else blocks, counters)
 
 
 def run(x: Tensor, w: Tensor, bias: Tensor | None, out_dtype: torch.dtype, tile: Tile) -> Tensor:
     """The logits in a new tensor. Operands are taken as they are: see `operands.check` and `refuse_strides`."""
     out = operands.new_logits(x, w, out_dtype)
-    launch(x, w, bias, out, _scratch(x, w, tile, operands.common_counters(x.device)), tile)
+    launch(x, w, bias, out, hold(x, w, tile, operands.common_counters(x.device)), tile)
     return out
 
 
 def launch(x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, held: Scratch, tile: Tile) -> tuple[Any, ...]:
-    """The launch, none for an empty output."""
-    (t, k), n = x.shape, w.shape[0]
-    if t * n == 0:
+    """The launch or launches, none for an empty output."""
+    if out.numel() == 0:
         return ()
-    interpreted = host.is_interpreted(_multiply)
-    return (
-        _multiply[(triton.cdiv(n, tile.block_n) * triton.cdiv(t, tile.block_t), tile.splits)](
-            x, w, w if bias is None else bias, out, held.partials, held.counters,
-            t, n, k, triton.cdiv(triton.cdiv(k, tile.block_k), tile.splits),
-            x.stride(0), w.stride(0),
-            BT=tile.block_t, BN=tile.block_n, BK=tile.block_k // tile.groups, GROUPS=tile.groups, SWAP=tile.swap == 1,
-            SPLITS=tile.splits,
-            AT_ONCE=operands.parts_at_once(tile.splits, tile.block_t * tile.block_n, tile.num_warps),
-            HAS_BIAS=bias is not None, INTERPRETED=interpreted,
-            num_warps=tile.num_warps, num_stages=tile.num_stages,
-        ),
+    multiplied = multiply(x, w, bias, out, held, tile)
+    if tile.splits == 1 or not tile.overlap:
+        return (multiplied,)
+    return multiplied, launch_sum(held, bias, out, tile.splits)
+
+
+def multiply(x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, held: Scratch, tile: Tile) -> Any:
+    """The first launch, for an output that is not empty. With `overlap` it leaves several parts as they are."""
+    (t, k), n = x.shape, w.shape[0]
+    return _multiply[(triton.cdiv(n, tile.block_n) * triton.cdiv(t, tile.block_t), tile.splits)](
+        x, w, w if bias is None else bias, out, held.partials, held.counters,
+        t, n, k, triton.cdiv(triton.cdiv(k, tile.block_k), tile.splits),
+        x.stride(0), w.stride(0),
+        BT=tile.block_t, BN=tile.block_n, BK=tile.block_k // tile.groups, GROUPS=tile.groups, SWAP=tile.swap == 1,
+        **split_constants(tile), HAS_BIAS=bias is not None, INTERPRETED=host.is_interpreted(_multiply),
+        num_warps=tile.num_warps, num_stages=tile.num_stages,
     )  # fmt: skip
 
 
@@ -263,7 +303,7 @@ def supports(case: Case, target: Target) -> Refusal | None:
 
 def prepare(case: Case, example: Inputs, target: Target, tile: TileData | None = None) -> Prepared:
     chosen = choose_tile(case, target) if tile is None else Tile(**{name: int(size) for name, size in tile.items()})
-    return prepared(NAME, launch, _scratch, chosen, case, example, target)
+    return prepared(NAME, launch, hold, chosen, case, example, target)
 
 
 IMPLEMENTATION = Implementation(NAME, "own", True, supports, prepare, tiles=tiles, footprint=footprint)

@@ -21,15 +21,28 @@ def tuned_tile(implementation: str, case: Case, target: Target) -> dict[str, int
     """The implementation's own best tile: that of the case, else that of the next larger T that was tuned, where it is
     at most twice as large, else that of the range of T that the case lies in.
     """
-    t, _, _ = sizes(case)
-    model = _model_of(case)
-    names = [case.name, *(f"{model}-t{tokens}-{case.dtype}" for tokens in TOKENS if model and t <= tokens <= 2 * t)]
-    for name in names:
+    for name in _names(case):
         entry = _tuned.lookup(PACKAGE, f"{name}/{implementation}", target)
         if entry is not None and entry.get("tile"):
             return _whole(entry["tile"])
     piece = range_of(case, target, implementation)
     return _whole(piece["tile"]) if piece is not None and piece.get("tile") else None
+
+
+def entry_of(case: Case, target: Target) -> tuple[str, Mapping[str, Any]] | None:
+    """The case whose best implementation was tuned, and its entry: the case itself or the next larger T, as above."""
+    for name in _names(case):
+        entry = _tuned.lookup(PACKAGE, name, target)
+        if entry is not None:
+            return name, entry
+    return None
+
+
+def _names(case: Case) -> list[str]:
+    """Of the case and of its model at T up to twice as large, the least first."""
+    t, _, _ = sizes(case)
+    model = _model_of(case)
+    return [case.name, *(f"{model}-t{tokens}-{case.dtype}" for tokens in TOKENS if model and t <= tokens <= 2 * t)]
 
 
 def range_of(case: Case, target: Target, implementation: str = "") -> Mapping[str, Any] | None:

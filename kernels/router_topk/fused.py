@@ -3,10 +3,11 @@
 x [T, K] and w [N, K] in bf16 with K contiguous, `correction` [N] in fp32 or none; weights fp32 and experts int32,
 [T, top_k] each, the best first, of equally good experts the one with the lower number.
 
-`two_launches`: the router's own logits in fp32, by whatever its dispatch chooses, then one program a token that holds a
-row of logits in registers. `one_launch`: the split-K kernel of the router, whose programs all leave their parts of the
-logits behind; the last to arrive for a block of tokens adds them up and chooses. It saves a launch, and has one program
-a block of tokens do the rest, so it is for few tokens.
+`two_launches`: the router's logits in fp32, by whatever its dispatch chooses, then one program a token that holds a row
+of logits in registers. Where the first is the router's split-K kernel, its programs leave their parts behind and the
+token's program adds them up itself. From sm_90 on the second launch is there before the first ends, and waits on the
+device. `one_launch`: the split-K kernel again, but the last program to arrive for a block of tokens adds the parts up
+and chooses. It saves a launch, and has one program a block of tokens do the rest, so it is for few tokens.
 
 Refuses more than 1024 experts, groups whose number or size is no power of two, more than 64 tokens in one launch, and a
 CPU outside Triton's interpreter.
@@ -24,10 +25,12 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_wait
 
 from gemmgate.kernels._triton import host
 from gemmgate.kernels._triton.arrival import is_last
-from gemmgate.kernels.router import dispatch, operands, split_k
+from gemmgate.kernels.router import dispatch, dot_product, operands, split_k
+from gemmgate.kernels.router.binding import overlaps
 from gemmgate.kernels.router.cases import case_of as logits_case_of
 from gemmgate.kernels.router.split_k import block_of
 from gemmgate.kernels.router_topk.cases import Rule, rule_of, sizes
@@ -37,22 +40,30 @@ from gemmgate.suite.cases import Tile as TileData
 
 MOST_EXPERTS = 1024
 MOST_TOKENS = 64
+_OWN: dict[str, Any] = {dot_product.NAME: dot_product, split_k.NAME: split_k}
+"""Kernels that can leave their parts to a second launch."""
 _BLOCK_T = 8
 """Tokens of a block in one launch: more would leave the choice to fewer programs."""
 
 
 @triton.jit
 def _choose(
-    logits_ptr, correction_ptr, weights_ptr, ids_ptr, T, N, scale,
-    N2: tl.constexpr, SCORE: tl.constexpr, TOP_K: tl.constexpr, TOP_K_2: tl.constexpr,
-    GROUPS: tl.constexpr, TOP_GROUPS: tl.constexpr, CORRECTED: tl.constexpr, NORMALISED: tl.constexpr,
+    parts_ptr, correction_ptr, weights_ptr, ids_ptr, T, N, scale,
+    SPLITS: tl.constexpr, OVERLAP: tl.constexpr, N2: tl.constexpr, SCORE: tl.constexpr, TOP_K: tl.constexpr,
+    TOP_K_2: tl.constexpr, GROUPS: tl.constexpr, TOP_GROUPS: tl.constexpr, CORRECTED: tl.constexpr,
+    NORMALISED: tl.constexpr,
 ):  # fmt: skip
-    """One token."""
+    """One token, whose logits are the sum of `SPLITS` parts [S, T, N]."""
+    if OVERLAP:
+        gdc_wait()
     tokens = tl.program_id(0) + tl.arange(0, 1)  # [1]
     experts = tl.arange(0, N2)
-    logits = tl.load(
-        logits_ptr + tokens.to(tl.int64)[:, None] * N + experts[None, :], mask=(experts < N)[None, :], other=0.0
-    )
+    size = tl.cast(T, tl.int64) * N
+    place = tokens.to(tl.int64)[:, None] * N + experts[None, :]  # [1, N2]
+    is_there = (experts < N)[None, :]
+    logits = tl.load(parts_ptr + place, mask=is_there, other=0.0, cache_modifier=".cg")
+    for part in tl.static_range(1, SPLITS):
+        logits += tl.load(parts_ptr + part * size + place, mask=is_there, other=0.0, cache_modifier=".cg")
     route(
         logits, tokens, T, N, correction_ptr, weights_ptr, ids_ptr, scale,
         1, N2, SCORE, TOP_K, TOP_K_2, GROUPS, TOP_GROUPS, CORRECTED, NORMALISED,
@@ -103,7 +114,7 @@ def choose_tile(case: Case, target: Target) -> split_k.Tile:
     tile = split_k.choose_tile(logits_case_of(min(t, _BLOCK_T), n, k, "bf16", "fp32"), target)
     blocks = triton.cdiv(n, tile.block_n) * triton.cdiv(max(t, 1), _BLOCK_T)
     splits = max(1, min(tile.splits, 16, 2 * (target.sm_count or 8) // blocks))
-    return replace(tile, block_t=_BLOCK_T, swap=1, splits=splits)
+    return replace(tile, block_t=_BLOCK_T, swap=1, splits=splits, overlap=0)
 
 
 def _rule_constants(rule: Rule, n: int) -> dict[str, Any]:
@@ -127,16 +138,18 @@ def _outputs(x: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
 
 
 def choose_experts(
-    logits: Tensor, correction: Tensor | None, rule: Rule, weights: Tensor, experts: Tensor
+    parts: Tensor, correction: Tensor | None, rule: Rule, weights: Tensor, experts: Tensor, *, overlap: bool = False
 ) -> tuple[Any, ...]:
-    """The second launch: logits fp32 [T, N], row-major. No tokens take none."""
-    t, n = logits.shape
+    """The second launch: parts of logits, fp32 [S, T, N] or logits [T, N], row-major. No tokens take none."""
+    t, n = parts.shape[-2:]
     if t == 0:
         return ()
+    early = overlap and not host.is_interpreted(_choose)
     return (
         _choose[(t,)](
-            logits, logits if correction is None else correction, weights, experts, t, n, rule.scale,
-            **_rule_constants(rule, n), num_warps=1 if n <= 256 else 4,
+            parts, parts if correction is None else correction, weights, experts, t, n, rule.scale,
+            SPLITS=parts.shape[0] if parts.dim() == 3 else 1, OVERLAP=early, **_rule_constants(rule, n),
+            num_warps=1 if n <= 256 else 4, **({"launch_pdl": True} if early else {}),
         ),
     )  # fmt: skip
 
@@ -223,6 +236,8 @@ def prepare_two(case: Case, example: Inputs, target: Target, tile: TileData | No
     rule = rule_of(case)
     logits_case = logits_case_of(t, n, k, "bf16", "fp32")
     choice = dispatch.choose(logits_case, target)
+    if choice.implementation in _OWN and (overlaps(target) or host.is_interpreted(_choose)):
+        return _prepare_own_two(choice, logits_case, rule, example, target)
     first = dispatch.TIERS[choice.implementation].prepare(logits_case, example, target, choice.tile)
     if target.is_gpu:
         logits = torch.empty(t, n, dtype=torch.float32, device=example["x"].device)
@@ -245,6 +260,49 @@ def prepare_two(case: Case, example: Inputs, target: Target, tile: TileData | No
         workspaces=first.workspaces,
         state=first.state,
         device_code=first.device_code,
+    )
+
+
+def _prepare_own_two(
+    choice: dispatch.Choice, logits_case: Case, rule: Rule, example: Inputs, target: Target
+) -> Prepared:
+    """The first launch is a kernel of ours, which lets the second come early and leaves it the parts to add."""
+    kernel = _OWN[choice.implementation]
+    numbers = {name: int(size) for name, size in (choice.tile or {}).items()}
+    tile = replace(kernel.Tile(**numbers) if numbers else kernel.choose_tile(logits_case, target), overlap=1)
+    operands.refuse_strides("two_launches", example["x"], example["w"], None)
+    workspaces: list[Tensor] = []
+
+    def launch(inputs: Inputs, held: operands.Scratch, logits: Tensor, outputs: tuple[Tensor, Tensor]) -> list[Any]:
+        if logits.numel() == 0:
+            return []
+        first = kernel.multiply(inputs["x"], inputs["w"], None, logits, held, tile)
+        parts = held.partials if tile.splits > 1 else logits
+        return [first, *choose_experts(parts, inputs.get("correction"), rule, *outputs, overlap=True)]
+
+    def bound(inputs: Inputs) -> tuple[Inputs, operands.Scratch, Tensor, tuple[Tensor, Tensor]]:
+        x, w = inputs["x"], inputs["w"]
+        return inputs, kernel.hold(x, w, tile), operands.new_logits(x, w, torch.float32), _outputs(x, rule)
+
+    compiled = launch(*bound(example)) if target.is_gpu else []
+
+    def bind(inputs: Inputs) -> Call:
+        arguments = bound(inputs)
+        _, held, logits, outputs = arguments
+        workspaces.append(held.partials if tile.splits > 1 else logits)
+
+        def call() -> tuple[Tensor, Tensor]:
+            launch(*arguments)
+            return outputs
+
+        return call
+
+    return Prepared(
+        bind,
+        tile=asdict(tile),
+        algorithm=f"{choice.implementation} ({choice.why}), then a program a token adds its parts",
+        workspaces=workspaces,
+        device_code=host.device_code(*compiled),
     )
 
 

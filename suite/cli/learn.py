@@ -16,7 +16,7 @@ from gemmgate.suite.learning.ranges import into_table, ranges_of
 from gemmgate.suite.learning.score import score
 from gemmgate.suite.learning.tree import Tree, to_python
 from gemmgate.suite.report import text
-from gemmgate.suite.report.dispatch_map import dispatch_map
+from gemmgate.suite.report.dispatch_map import tree_map
 from gemmgate.suite.report.learning import learned_blocks, ranges_blocks, score_blocks
 from gemmgate.suite.store.files import explained, legible
 
@@ -97,7 +97,7 @@ def command(
         exported = {**learned.tree.to_json(), "split_points": _split_points(points, learned.tree)}
         _write(tree_json, json.dumps(exported, indent=1) + "\n")
     if explain is not None:
-        _write(explain, dispatch_map(points, learned.tree))
+        _write(explain, tree_map(points, learned.tree))
 
 
 def _put_score(name: str, points: list[Point]) -> None:

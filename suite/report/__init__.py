@@ -20,6 +20,7 @@ from gemmgate.suite.report import timers as _timers
 from gemmgate.suite.report import tuning as _tuning
 from gemmgate.suite.report.annotations import gate_annotations
 from gemmgate.suite.report.audit import audit_page
+from gemmgate.suite.report.choices import choices_map, markdown_choices
 from gemmgate.suite.report.claims import claims_table
 from gemmgate.suite.report.comparisons import comparisons_json
 from gemmgate.suite.report.gate import gate_json, gate_markdown
@@ -38,12 +39,14 @@ __all__ = [
     "FORMATS",
     "Format",
     "audit_page",
+    "choices_map",
     "claims_table",
     "comparisons_json",
     "gate_annotations",
     "gate_json",
     "gate_junit",
     "gate_markdown",
+    "markdown_choices",
     "markdown_comparisons",
     "markdown_static",
     "markdown_summary",

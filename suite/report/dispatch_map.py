@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 
 from gemmgate.suite.learning.points import Point
@@ -27,17 +27,30 @@ _COSTS = 1.02
 """From this regret on, a cell says it."""
 
 
-def dispatch_map(points: Sequence[Point], tree: Tree) -> str:
+Choose = Callable[[Point], str | None]
+"""What is run for a point; None where the choice is refused and the point's yardstick runs."""
+
+
+def dispatch_map(
+    points: Sequence[Point],
+    choose: Choose,
+    title: str,
+    below: Sequence[str] = (),
+    costs: Callable[[Point], float] | None = None,
+) -> str:
     """SVG: a row for each group of sizes and words, a column for each first size.
 
-    A cell's colour is what the tree chooses, a dot in another colour what was fastest; where the choice costs 2 % or
-    more, the cell says by which factor. Hatched: the tree refuses. Below, the tree.
+    A cell's colour is what is chosen, a dot in another colour what was fastest; where the choice costs 2 % or more,
+    the cell says by which factor. Hatched: refused. `below` are lines of text, such as those of a tree. `costs` says
+    what a choice costs where that is not the time of what was chosen over the best.
     """
     along = next(iter(points[0].dims))
     columns = sorted({point.dims[along] for point in points})
-    rows = sorted({_row(point, along) for point in points}, key=lambda row: [(str(type(x)), x) for x in row])
+    rows = list(
+        dict.fromkeys(_row(p, along) for p in sorted(points, key=lambda p: (list(p.dims.values())[1:], p.case)))
+    )
     by_place = {(_row(point, along), point.dims[along]): point for point in points}
-    names = sorted({point.best for point in points} | {leaf.implementation for leaf in tree.leaves()} | {tree.fallback})
+    names = sorted({point.best for point in points} | set(filter(None, map(choose, points))))
     colour = {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(names)}
     body = [_text(_LEFT + (index + 0.5) * _CELL_W, _TOP - 6, str(size), "middle") for index, size in enumerate(columns)]
     body.append(_text(_LEFT - 8, _TOP - 6, along, "end"))
@@ -47,15 +60,15 @@ def dispatch_map(points: Sequence[Point], tree: Tree) -> str:
         for index, size in enumerate(columns):
             point = by_place.get((row, size))
             if point is not None:
-                body += _cell(_LEFT + index * _CELL_W, y, point, tree, colour)
+                chosen = choose(point)
+                regret = costs(point) if costs else point.regret(chosen or point.yardstick)
+                body += _cell(_LEFT + index * _CELL_W, y, point, chosen, regret, colour)
     top = _TOP + len(rows) * _CELL_H + 2 * _LINE
-    said = described(tree)
     body += [
-        _text(16, top + line * _LINE, text.replace("  ", "\u00a0\u00a0\u00a0\u00a0")) for line, text in enumerate(said)
+        _text(16, top + line * _LINE, text.replace("  ", "\u00a0\u00a0\u00a0\u00a0")) for line, text in enumerate(below)
     ]
     width = max(_LEFT + len(columns) * _CELL_W + 16, 760)
-    height = top + len(said) * _LINE + 8
-    title = f"{tree.family}: what the tree chooses (colour), what was fastest (dot), what the choice costs (number)"
+    height = top + len(below) * _LINE + 8
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
@@ -72,16 +85,20 @@ def dispatch_map(points: Sequence[Point], tree: Tree) -> str:
     )
 
 
+def tree_map(points: Sequence[Point], tree: Tree) -> str:
+    """The map of what a tree chooses, with the tree below."""
+    title = f"{tree.family}: what the tree chooses (colour), what was fastest (dot), what the choice costs (number)"
+    return dispatch_map(points, lambda point: tree.choose(point.dims, point.words), title, described(tree))
+
+
 def _row(point: Point, along: str) -> tuple[object, ...]:
     sizes = [f"{name}{size}" for name, size in point.dims.items() if name != along]
     words = [word for name, word in point.words.items() if word and name in ("dtype", "epilogue") and word != "none"]
     return (*sizes, *words, point.words.get("machine", ""))
 
 
-def _cell(x: float, y: float, point: Point, tree: Tree, colour: dict[str, str]) -> list[str]:
-    chosen = tree.choose(point.dims, point.words)
+def _cell(x: float, y: float, point: Point, chosen: str | None, regret: float, colour: dict[str, str]) -> list[str]:
     fill = colour[chosen] if chosen else "url(#refused)"
-    regret = point.regret(chosen or point.yardstick)
     title = f"{point.case}: {chosen or 'refused'}, best {point.best} {units.microseconds(point.times_s[point.best])} us"
     found = [
         f'<rect x="{x}" y="{y}" width="{_CELL_W - 2}" height="{_CELL_H - 2}" fill="{fill}">'
