@@ -8,6 +8,8 @@ from torch import Tensor
 
 from gemmgate.kernels._triton.epilogue import ACTIVATIONS
 from gemmgate.kernels.dense_splitk import dispatch, matmul
+from gemmgate.kernels.dense_splitk.cases import case_of
+from gemmgate.suite.cases import Target
 from tests.gemm_layouts import LAYOUTS, SIZES, assert_product, matrix
 from tests.jit_functions import square
 
@@ -68,6 +70,17 @@ def test_what_computes_is_not_always_the_same() -> None:
         for m, n, k in ((20, 33, 600), (5, 37, 1001), (20, 33, 16), (70, 64, 1100))
     }
     assert names == {"last_arrival", "dot_product", "cublas", "grid_barrier"}
+
+
+@pytest.mark.parametrize(("m", "k"), [(20, 640), (16, 4096), (20, 16)])
+def test_dispatch_takes_the_tile_that_it_reported(m: int, k: int) -> None:
+    """A choice that is made again, as in paired blocks, is given the tile of the first time and takes it."""
+    inputs = {"a": matrix(m, k, "fp32", "cpu", 1), "b": matrix(k, 16, "fp32", "cpu", 2)}
+    case, target = case_of(m, 16, k, "fp32", "ieee"), Target("cpu")
+    first = dispatch.IMPLEMENTATION.prepare(case, inputs, target, None)
+    again = dispatch.IMPLEMENTATION.prepare(case, inputs, target, first.tile)
+    assert again.tile == first.tile
+    assert_product(again.bind(inputs)(), inputs["a"], inputs["b"], "ieee")
 
 
 def test_compiles_with_dynamic_sizes() -> None:

@@ -183,7 +183,7 @@ def test_operator_contract() -> None:
 
 
 def test_dispatch_runs_what_it_says() -> None:
-    """`dispatch` and its two rivals name the tier they chose, and give the logits."""
+    """`dispatch` and its two rivals name the tier they chose, give the logits, and take the tile that they reported."""
     x, w = pair(3, 20, 600, "bf16", "cpu")
     case = case_for(x, w, None, torch.float32)
     tiers = {}
@@ -191,6 +191,8 @@ def test_dispatch_runs_what_it_says() -> None:
         prepared = implementation.prepare(case, {"x": x, "w": w}, CPU, None)
         assert_logits(prepared.bind({"x": x, "w": w})(), x, w, None, torch.float32)
         tiers[name] = prepared.algorithm
+        again = implementation.prepare(case, {"x": x, "w": w}, CPU, prepared.tile)
+        assert (again.tile, again.algorithm) == (prepared.tile, prepared.algorithm)
     assert tiers == {
         "dispatch": "dot_product (rule)",
         "hand_ranges": "split_k (up to 128)",

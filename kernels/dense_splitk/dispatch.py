@@ -185,12 +185,12 @@ def supports(case: Case, target: Target) -> Refusal | None:
 
 
 def prepare(case: Case, example: Inputs, target: Target, tile: TileData | None = None) -> Prepared:
-    if tile is not None:
-        raise ValueError(f"dispatch chooses by itself and takes no tile, got {dict(tile)}.")
+    """What `choose` names. A `tile` is one that an earlier choice of it reported."""
     choice = choose(case, target)
     if choice.tile is None:
-        return cublas.prepare(case, example, target)
-    return discipline.prepare(load(choice.name), discipline.plain_problem, case, example, target, choice.tile.as_data())
+        return cublas.prepare(case, example, target, tile)
+    tile = tile or choice.tile.as_data()
+    return discipline.prepare(load(choice.name), discipline.plain_problem, case, example, target, tile)
 
 
 IMPLEMENTATION = Implementation("dispatch", "own", False, supports, prepare)

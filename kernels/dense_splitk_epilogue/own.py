@@ -59,14 +59,15 @@ def supports(case: Case, target: Target) -> Refusal | None:
 
 
 def prepare(case: Case, example: Inputs, target: Target, tile: Tile | None = None) -> Prepared:
-    """What `dispatch` of `dense_splitk` chooses for the case, with its epilogue where that was tuned."""
-    if tile is not None:
-        raise ValueError(f"dispatch chooses by itself and takes no tile, got {dict(tile)}.")
+    """What `dispatch` of `dense_splitk` chooses for the case, with its epilogue where that was tuned.
+
+    A `tile` is one that an earlier choice reported.
+    """
     choice = dispatch.choose(case, target)
     if choice.tile is None:
-        return cublas.prepare(case, example, target)
+        return cublas.prepare(case, example, target, tile)
     found = dispatch.load(choice.name)
-    return discipline.prepare(found, problem_of, case, example, target, choice.tile.as_data())
+    return discipline.prepare(found, problem_of, case, example, target, tile or choice.tile.as_data())
 
 
 IMPLEMENTATIONS = {

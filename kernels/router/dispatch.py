@@ -196,10 +196,9 @@ def supports(case: Case, target: Target) -> Refusal | None:
 def prepare(
     choice_of: Callable[[Case, Target], Choice], case: Case, example: Inputs, target: Target, tile: Tile | None = None
 ) -> Prepared:
-    if tile is not None:
-        raise ValueError(f"A dispatch chooses by itself and takes no tile, got {dict(tile)}.")
+    """What `choice_of` names. A `tile` is one that an earlier choice of it reported."""
     choice = choice_of(case, target)
-    prepared = TIERS[choice.implementation].prepare(case, example, target, choice.tile)
+    prepared = TIERS[choice.implementation].prepare(case, example, target, tile or choice.tile)
     return replace(prepared, algorithm=f"{choice.implementation} ({choice.why})")
 
 
