@@ -37,8 +37,8 @@ class Judgement:
         return frozenset(comparison.row.path for comparison in self.result.failed)
 
 
-def judgement(run: Run, file: Acceptances = NOTHING) -> Judgement:
-    """What a stored gate says, by the acceptances of its base."""
+def judgement(run: Run, file: Acceptances = NOTHING, *, state: str = "finished") -> Judgement:
+    """What a stored gate says, by the acceptances of its base; one that has not `finished`, by what it has so far."""
     items = _judged.judged(run)
     today = date.fromisoformat(run.utc[:10])
     comparisons = [one.comparison for one in items]
@@ -48,7 +48,8 @@ def judgement(run: Run, file: Acceptances = NOTHING) -> Judgement:
     noisy = tuple(one.path for one in items if times and one.standing == "reported")
     policy = Policy(noisy, tuple(applied.accepted), times)
     result = judge([one.comparison for one in items], policy)
-    return Judgement(run, tuple(_judged.worst_first(items)), result, applied, tuple(_notes(run, items, applied)))
+    notes = (*_unfinished(run, state), *_notes(run, items, applied))
+    return Judgement(run, tuple(_judged.worst_first(items)), result, applied, notes)
 
 
 def _told(one: Judged, applied: Applied) -> Judged:
@@ -58,6 +59,13 @@ def _told(one: Judged, applied: Applied) -> Judged:
         return one
     sentence = f"{one.comparison.sentence} {said[0].upper()}{said[1:]}."
     return replace(one, comparison=replace(one.comparison, sentence=sentence))
+
+
+def _unfinished(run: Run, state: str) -> list[str]:
+    if state == "finished":
+        return []
+    how = "It goes on" if state == "running" else f"It was {state}: `gemmgate gate --resume {run.id}` goes on"
+    return [f"{how}. What it had measured by then is judged."]
 
 
 def _notes(run: Run, items: tuple[Judged, ...], applied: Applied) -> list[str]:

@@ -248,6 +248,12 @@ def test_two_gates_on_a_board_take_turns(tmp_path: Path, monkeypatch: pytest.Mon
             pass
     with locks.board_lock("b", wait=False, say=print):
         pass
+    with (
+        locks.board_lock("", wait=False, say=print),
+        pytest.raises(CannotMeasureError, match="^This CPU is being gated by process"),
+        locks.board_lock("", wait=False, say=print),
+    ):
+        pass
 
 
 def test_a_patient_gate_says_whom_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,8 +91,12 @@ def command(
         else:
             _terminal.put(report.show_watched(found, width=_terminal.width(), color=_terminal.color()))
         return
+    state = "finished"
     if show:
-        run = gates.load(show)
+        reading = gates.read(show)
+        run, state = reading.run, reading.state
+        for note in reading.notes:
+            _terminal.say(note)
     else:
         if not base and not (base_python or head_python) and not resume:
             raise UsageError(
@@ -115,7 +119,7 @@ def command(
         )
         with tempfile.TemporaryDirectory(prefix="gemmgate-gate-") as folder:
             run = measure(asked, store, Checkouts(Path(folder), asked.suites), begun)
-    judged = judgement(run, _accepted(run))
+    judged = judgement(run, _accepted(run), state=state)
     _write(judged, {markdown: Format.MARKDOWN, junit: Format.JUNIT, as_json: Format.JSON})
     _terminal.put(_shown(judged, format))
     if github:
@@ -136,8 +140,8 @@ def _finished(store: Store) -> list[Run]:
 
 
 def _of_one_machine(gates: list[Run], calibrations: list[Run]) -> tuple[list[Run], list[Run]]:
-    """Those of the machine that gated last, or that was calibrated last."""
-    newest = (gates or calibrations)[-1:]
+    """Those of the machine whose times were gated last, or that was calibrated last."""
+    newest = ([run for run in gates if run.selection["gates_time"]] or calibrations or gates)[-1:]
     if newest:
         _terminal.say(f"machine {newest[0].machine.key}.")
     keys = {run.machine.key for run in newest}
