@@ -250,7 +250,7 @@ def test_two_gates_on_a_board_take_turns(tmp_path: Path, monkeypatch: pytest.Mon
         pass
     with (
         locks.board_lock("", wait=False, say=print),
-        pytest.raises(CannotMeasureError, match="^This CPU is being gated by process"),
+        pytest.raises(CannotMeasureError, match=r"^This CPU is being gated by process"),
         locks.board_lock("", wait=False, say=print),
     ):
         pass
