@@ -18,7 +18,7 @@ from gemmgate.suite.records import Run
 from gemmgate.suite.rehearsal import rehearse
 from gemmgate.suite.stages import SHOWN_BLOCKS
 
-PLAYED = 60
+PLAYED = 20
 """Gates that are played to find how many items a stage has."""
 TYPICAL_SD = 0.005
 """Block standard deviation of an item of which none is known: the middle of what was seen on an H200."""

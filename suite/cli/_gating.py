@@ -9,14 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 
 from gemmgate.suite import offers
 from gemmgate.suite.acceptances import may_be_accepted, read_acceptances
 from gemmgate.suite.block_values import BASELINE, CANDIDATE
-from gemmgate.suite.catalog import Selection
+from gemmgate.suite.catalog import Item, Selection
 from gemmgate.suite.checkouts import ACCEPTED, Checkouts, SideTree
 from gemmgate.suite.cli import _terminal
+from gemmgate.suite.cli._foresee import costs_on, noise_of_items
 from gemmgate.suite.cli._gate_sides import (
     Asked,
     Sides,
@@ -31,14 +33,14 @@ from gemmgate.suite.cli._measuring import CACHES
 from gemmgate.suite.cli._progress import BlockDisplay
 from gemmgate.suite.duet import Duet, DuetPlan
 from gemmgate.suite.errors import UsageError
-from gemmgate.suite.judged import is_unchanged, judged
+from gemmgate.suite.forecast import Costs, forecast
+from gemmgate.suite.judged import judged
 from gemmgate.suite.locks import board_lock
 from gemmgate.suite.looks import Noise
 from gemmgate.suite.offers import Offer
 from gemmgate.suite.outcomes import utc_now
 from gemmgate.suite.records import Machine, Run, Stack, run_id
 from gemmgate.suite.store import Journal, Store
-from gemmgate.suite.watch import noise_by_case
 
 
 def measure(asked: Asked, store: Store, checkouts: Checkouts, begun: float) -> Run:
@@ -59,7 +61,7 @@ def measure(asked: Asked, store: Store, checkouts: Checkouts, begun: float) -> R
     now = _run(asked, checkouts, sides, machine, stacks, (both, missing, fresh))
     if earlier:
         _refuse_other_sides(earlier, now)
-    noise = earlier.selection["noise"] if earlier else _noise(store, machine, both)
+    noise = earlier.selection["noise"] if earlier else noise_of_items(store, machine.key, both)
     now = replace(now, selection={**now.selection, "noise": noise})
     plan = DuetPlan(
         offers.items(both),
@@ -85,16 +87,39 @@ def measure(asked: Asked, store: Store, checkouts: Checkouts, begun: float) -> R
             rows=lambda: journal.rows,
             display=partial(BlockDisplay, Console(stderr=True)),
             begun=begun,
+            surveyed_all=partial(_say_what_follows, plan, costs_on(store, machine.key), begun),
         )
-        if plan.items or plan.fresh:
-            duet.run()
-            _against_release(duet, journal, asked, checkouts, sides, modules)
-        journal.update(seconds={"total": time.monotonic() - begun})
+        setup_s = time.monotonic() - begun
+        try:
+            if plan.items or plan.fresh:
+                duet.run()
+                _against_release(duet, journal, asked, checkouts, sides, modules)
+        except KeyboardInterrupt:
+            if journal.rows:
+                _terminal.say(
+                    f"interrupted: what was measured is kept. Go on with `gemmgate gate --resume {journal.run.id}`."
+                )
+            raise typer.Exit(_terminal.INTERRUPTED) from None
+        before_s = earlier.seconds if earlier else {}
+        spent_s = {"setup": setup_s, **duet.spent_s, "total": time.monotonic() - begun}
+        journal.update(seconds={name: taken_s + before_s.get(name, 0.0) for name, taken_s in spent_s.items()})
         if not journal.rows:
             return replace(journal.run, rows=())
         path = journal.finish()
     _terminal.say(f"stored as {path}")
     return gates.load(str(path))
+
+
+def _say_what_follows(plan: DuetPlan, costs: Costs, begun: float, items: Sequence[Item]) -> None:
+    """Once it is known what is timed."""
+    if not items or not plan.gates_time:
+        return
+    found = forecast(0, [plan.noise.get(item.path) for item in items], replace(costs, setup_s=0.0), gates_time=True)
+    _terminal.say(f"{len(items)} items are timed: about {found.total_s:.0f} s more where nothing changed.")
+    if plan.seconds is not None:
+        left_s = max(plan.seconds - (time.monotonic() - begun), 0.0)
+        if found.total_s > left_s:
+            _terminal.say(f"--seconds {plan.seconds:g} leaves {left_s:.0f} s: what is not reached cannot be judged.")
 
 
 def _run(
@@ -146,18 +171,6 @@ def _told(side: SideTree, python: str) -> dict[str, Any]:
         "tree": side.tree,
         "python": python,
     }
-
-
-def _noise(store: Store, machine: Machine, both: Sequence[Offer]) -> dict[str, list[Any]]:
-    """What calibrations of this machine and gates of unchanged code know of the items' noise."""
-    paths = {offer.path for offer in both}
-    runs = []
-    for folder in (store.calibrations, store.gates):
-        infos = [info for info in folder.runs() if info.machine == machine.key and info.state == "finished"]
-        runs += [folder.load(str(info.path)) for info in infos]
-    runs = [run for run in runs if "base" not in run.selection or is_unchanged(run)]
-    found = noise_by_case(sorted(runs, key=lambda run: run.utc))
-    return {path: [n.sd, n.two_modes, n.source, n.blocks] for path, n in found.items() if path in paths}
 
 
 def _resumed(asked: Asked, earlier: Run) -> Asked:

@@ -18,11 +18,12 @@ from gemmgate.suite.acceptances import Acceptances, read_acceptances
 from gemmgate.suite.checkouts import ACCEPTED, Checkouts
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
+from gemmgate.suite.cli._foresee import foresee
 from gemmgate.suite.cli._gate_sides import Asked
 from gemmgate.suite.cli._gating import measure
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.judgement import Judgement, judgement
-from gemmgate.suite.records import Run
+from gemmgate.suite.records import METHOD_VERSION, Run
 from gemmgate.suite.store import Store
 from gemmgate.suite.watch import watched
 
@@ -62,6 +63,10 @@ def command(
     cache: Annotated[str, typer.Option(help="Cache state: cold or hot. Default: cold on a GPU, hot on a CPU.")] = "",
     resume: Annotated[str, typer.Option(metavar="GATE", help="Go on with a gate that was interrupted.")] = "",
     show: Annotated[str, typer.Option(metavar="GATE", help="Only show a stored one: an id, a path, latest.")] = "",
+    plan: Annotated[
+        str,
+        typer.Option(metavar="MACHINE", help="Only say what it would take: here, or on a machine of the results."),
+    ] = "",
     watch: Annotated[
         bool, typer.Option("--watch", help="Only show what stored gates of unchanged code say about the gate.")
     ] = False,
@@ -85,7 +90,7 @@ def command(
     store = options.store(results)
     gates = store.gates
     if watch:
-        found = watched(*_of_one_machine(_finished(gates), _finished(store.calibrations)))
+        found = watched(*_of_one_machine(_comparable(gates), _comparable(store.calibrations)))
         if format is Format.JSON:
             _terminal.put(json.dumps(found.to_json(), indent=1))
         else:
@@ -118,7 +123,13 @@ def command(
             options.command_line(sys.argv[1:]),
         )
         with tempfile.TemporaryDirectory(prefix="gemmgate-gate-") as folder:
-            run = measure(asked, store, Checkouts(Path(folder), asked.suites), begun)
+            checkouts = Checkouts(Path(folder), asked.suites)
+            if plan:
+                foreseen = foresee(asked, store, checkouts, plan)
+                shown = report.show_forecast(foreseen, seconds, width=_terminal.width(), color=_terminal.color())
+                _terminal.put(shown)
+                return
+            run = measure(asked, store, checkouts, begun)
     judged = judgement(run, _accepted(run), state=state)
     _write(judged, {markdown: Format.MARKDOWN, junit: Format.JUNIT, as_json: Format.JSON})
     _terminal.put(_shown(judged, format))
@@ -135,8 +146,10 @@ def command(
     raise typer.Exit(judged.result.exit_code)
 
 
-def _finished(store: Store) -> list[Run]:
-    return [store.load(str(info.path)) for info in store.runs() if info.state == "finished"]
+def _comparable(store: Store) -> list[Run]:
+    """Finished ones by the present method: how another one scatters says nothing of it."""
+    runs = [store.load(str(info.path)) for info in store.runs() if info.state == "finished"]
+    return [run for run in runs if run.method == METHOD_VERSION]
 
 
 def _of_one_machine(gates: list[Run], calibrations: list[Run]) -> tuple[list[Run], list[Run]]:
