@@ -22,8 +22,10 @@ from gemmgate.suite.cli._foresee import foresee
 from gemmgate.suite.cli._gate_sides import Asked
 from gemmgate.suite.cli._gating import measure
 from gemmgate.suite.errors import UsageError
+from gemmgate.suite.judged import is_unchanged
 from gemmgate.suite.judgement import Judgement, judgement
 from gemmgate.suite.records import METHOD_VERSION, Run
+from gemmgate.suite.replay import replay as replayed
 from gemmgate.suite.store import Store
 from gemmgate.suite.watch import watched
 
@@ -70,6 +72,14 @@ def command(
     watch: Annotated[
         bool, typer.Option("--watch", help="Only show what stored gates of unchanged code say about the gate.")
     ] = False,
+    replay: Annotated[
+        str,
+        typer.Option(
+            metavar="RUN,...",
+            help="Only play the gate on recorded blocks, for its false alarms and power: of calibrations and gates of "
+            "unchanged code by id, or all.",
+        ),
+    ] = "",
     format: Annotated[Format, typer.Option(help="How it is shown.")] = Format.TABLE,
     markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write Markdown there too.")] = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit's XML there too.")] = None,
@@ -95,6 +105,12 @@ def command(
             _terminal.put(json.dumps(found.to_json(), indent=1))
         else:
             _terminal.put(report.show_watched(found, width=_terminal.width(), color=_terminal.color()))
+        return
+    if replay:
+        found_again = replayed(_recorded(replay, store))
+        how = format.value if format is Format.MARKDOWN else "table"
+        shown = report.show_replayed(found_again, how, width=_terminal.width(), color=_terminal.color())
+        _terminal.put(shown)
         return
     state = "finished"
     if show:
@@ -150,6 +166,25 @@ def _comparable(store: Store) -> list[Run]:
     """Finished ones by the present method: how another one scatters says nothing of it."""
     runs = [store.load(str(info.path)) for info in store.runs() if info.state == "finished"]
     return [run for run in runs if run.method == METHOD_VERSION]
+
+
+def _recorded(asked: str, store: Store) -> list[Run]:
+    """Runs with blocks of unchanged code: those named, else all of one machine by the present method."""
+    if asked != "all":
+        return [_of_either(name, store) for name in options.globs("--replay", [asked])]
+    gates, calibrations = _of_one_machine(_comparable(store.gates), _comparable(store.calibrations))
+    found = [*calibrations, *(run for run in gates if is_unchanged(run) and run.selection["everything"])]
+    if not found:
+        raise UsageError(
+            f"No calibration and no gate of unchanged code by method {METHOD_VERSION} is in {store.root}: "
+            "`gemmgate calibrate --power` makes one. Runs of an older method can be named."
+        )
+    return found
+
+
+def _of_either(name: str, store: Store) -> Run:
+    known = [info.id for info in store.gates.runs()]
+    return (store.gates if name in known else store.calibrations).load(name)
 
 
 def _of_one_machine(gates: list[Run], calibrations: list[Run]) -> tuple[list[Run], list[Run]]:
