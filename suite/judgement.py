@@ -11,6 +11,8 @@ from gemmgate.suite.acceptances import Acceptances, Applied, apply
 from gemmgate.suite.block_values import values
 from gemmgate.suite.gate import GateResult, Policy, judge
 from gemmgate.suite.judged import Judged
+from gemmgate.suite.judged_static import judged_static
+from gemmgate.suite.judged_static import notes as static_notes
 from gemmgate.suite.looks import OWN
 from gemmgate.suite.records import Run
 
@@ -39,7 +41,7 @@ class Judgement:
 
 def judgement(run: Run, file: Acceptances = NOTHING, *, state: str = "finished") -> Judgement:
     """What a stored gate says, by the acceptances of its base; one that has not `finished`, by what it has so far."""
-    items = _judged.judged(run)
+    items = (*_judged.judged(run), *judged_static(run))
     today = date.fromisoformat(run.utc[:10])
     comparisons = [one.comparison for one in items]
     applied = apply(file, comparisons, today, _judged.since_release(run))
@@ -79,6 +81,7 @@ def _notes(run: Run, items: tuple[Judged, ...], applied: Applied) -> list[str]:
     spoiled = sum(value.spoiled for value in values(run.rows))
     if spoiled:
         notes.append(f"{spoiled} blocks were throttled or shared, and count for nothing.")
+    notes += static_notes(run)
     return [*notes, *(f"Accepted: {report}" for report in applied.reports)]
 
 

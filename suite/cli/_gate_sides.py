@@ -43,6 +43,8 @@ class Asked:
     resume: str
     suites: tuple[Path, ...]
     command: str
+    static: tuple[str, ...] = ()
+    """Architectures and machines that what changed is compiled for; empty for none."""
 
 
 @dataclass(frozen=True)
@@ -116,10 +118,13 @@ def _means(offer: Offer) -> dict[str, Any]:
     return {name: value for name, value in offer.case.to_json().items() if name not in ("tags", "origin")}
 
 
-def probe(device: str, sides: Sides) -> tuple[Machine, dict[str, Stack]]:
-    """The machine, and the stack of each side's interpreter. Raises where no two processes may use the device."""
+def probe(device: str, sides: Sides) -> tuple[Machine, dict[str, Stack], str]:
+    """The machine, the stack of each side's interpreter, and the architecture.
+
+    Raises where no two processes may use the device.
+    """
     stacks: dict[str, Stack] = {}
-    machine = None
+    machine, arch = None, ""
     by_python: dict[str, Stack] = {}
     for side, launch in sides.launch.items():
         if launch.python not in by_python:
@@ -128,6 +133,7 @@ def probe(device: str, sides: Sides) -> tuple[Machine, dict[str, Stack]]:
                 worker.greet()
                 worker.meet()
                 by_python[launch.python], machine = worker.stack, machine or worker.machine
+                arch = worker.target.arch
             finally:
                 worker.kill()
         stacks[side] = by_python[launch.python]
@@ -137,7 +143,7 @@ def probe(device: str, sides: Sides) -> tuple[Machine, dict[str, Stack]]:
             f"The GPU is in mode '{machine.compute_mode}', in which the two sides cannot take turns on it: "
             "`nvidia-smi -c DEFAULT` lets them."
         )
-    return machine, stacks
+    return machine, stacks, arch
 
 
 def files_of(found: Sequence[Offer], side: SideTree) -> dict[str, str]:

@@ -18,6 +18,7 @@ from gemmgate.suite.block_values import BASELINE, CANDIDATE
 from gemmgate.suite.catalog import Item, Selection
 from gemmgate.suite.checkouts import ACCEPTED, Checkouts, SideTree
 from gemmgate.suite.cli import _terminal
+from gemmgate.suite.cli._compiled_sides import compile_sides
 from gemmgate.suite.cli._foresee import costs_on, noise_of_items
 from gemmgate.suite.cli._gate_sides import (
     Asked,
@@ -35,6 +36,7 @@ from gemmgate.suite.duet import Duet, DuetPlan
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.forecast import Costs, forecast
 from gemmgate.suite.judged import judged
+from gemmgate.suite.judged_static import KIND
 from gemmgate.suite.locks import board_lock
 from gemmgate.suite.looks import Noise
 from gemmgate.suite.offers import Offer
@@ -54,7 +56,7 @@ def measure(asked: Asked, store: Store, checkouts: Checkouts, begun: float) -> R
     for name, side in (("base", base), ("head", head)):
         _terminal.say(f"{name} is {side.commit[:10]}{' with changes' if side.dirty else ''}.")
     both, missing, fresh = find_items(asked, sides)
-    machine, stacks = probe(asked.device, sides)
+    machine, stacks, arch = probe(asked.device, sides)
     if asked.head and base.tree == head.tree and stacks[BASELINE] == stacks[CANDIDATE] and not asked.everything:
         _terminal.say("both sides are the same sources in the same stack: everything is timed, as a test of the gate.")
         asked = replace(asked, everything=True)
@@ -63,6 +65,7 @@ def measure(asked: Asked, store: Store, checkouts: Checkouts, begun: float) -> R
         _refuse_other_sides(earlier, now)
     noise = earlier.selection["noise"] if earlier else noise_of_items(store, machine.key, both)
     now = replace(now, selection={**now.selection, "noise": noise})
+    sources = sources_of(sides, both)
     plan = DuetPlan(
         offers.items(both),
         offers.items(fresh),
@@ -71,11 +74,13 @@ def measure(asked: Asked, store: Store, checkouts: Checkouts, begun: float) -> R
         now.selection["gates_time"],
         asked.everything,
         seconds=asked.seconds,
-        sources=sources_of(sides, both),
+        sources=sources,
         commits={side: tree.commit for side, tree in sides.trees.items()},
     )
     modules = sorted({(offer.case.family, offer.implementation) for offer in [*both, *fresh]})
-    gates = store.gates
+    gates, measured = store.gates, arch if machine.is_gpu else ""
+    has_compiled = earlier is not None and any(row.kind == KIND for row in earlier.rows)
+    compiled = [] if has_compiled else compile_sides(asked, sides, both, sources, measured, _terminal.say)
     with (
         board_lock(machine.board if machine.is_gpu else "", wait=asked.wait, say=_terminal.say),
         gates.resume(asked.resume, now) if earlier else gates.begin(now) as journal,
@@ -90,6 +95,7 @@ def measure(asked: Asked, store: Store, checkouts: Checkouts, begun: float) -> R
             surveyed_all=partial(_say_what_follows, plan, costs_on(store, machine.key), begun),
         )
         setup_s = time.monotonic() - begun
+        journal.extend(compiled)
         try:
             if plan.items or plan.fresh:
                 duet.run()

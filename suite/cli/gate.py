@@ -13,11 +13,12 @@ from typing import Annotated
 
 import typer
 
-from gemmgate.suite import report
+from gemmgate.suite import profiles, report
 from gemmgate.suite.acceptances import Acceptances, read_acceptances
 from gemmgate.suite.checkouts import ACCEPTED, Checkouts
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
+from gemmgate.suite.cli._compiled_sides import ARCHITECTURES
 from gemmgate.suite.cli._foresee import foresee
 from gemmgate.suite.cli._gate_sides import Asked
 from gemmgate.suite.cli._gating import measure
@@ -62,6 +63,14 @@ def command(
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="End with exit code 3 where another gate has the GPU.")
     ] = False,
+    static: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--static",
+            metavar="NAME,...",
+            help=f"GPUs that changed kernels are compiled for, or none. Default: {','.join(ARCHITECTURES)}.",
+        ),
+    ] = None,
     cache: Annotated[str, typer.Option(help="Cache state: cold or hot. Default: cold on a GPU, hot on a CPU.")] = "",
     resume: Annotated[str, typer.Option(metavar="GATE", help="Go on with a gate that was interrupted.")] = "",
     show: Annotated[str, typer.Option(metavar="GATE", help="Only show a stored one: an id, a path, latest.")] = "",
@@ -137,6 +146,7 @@ def command(
             resume,
             tuple(suite or ()),
             options.command_line(sys.argv[1:]),
+            _architectures(options.globs("--static", static)),
         )
         with tempfile.TemporaryDirectory(prefix="gemmgate-gate-") as folder:
             checkouts = Checkouts(Path(folder), asked.suites)
@@ -160,6 +170,16 @@ def command(
     if format is not Format.TABLE:
         _terminal.say(judged.result.sentence)
     raise typer.Exit(judged.result.exit_code)
+
+
+def _architectures(asked: tuple[str, ...]) -> tuple[str, ...]:
+    """Names that exist; nothing asked for means one of each generation."""
+    if asked == ("none",):
+        return ()
+    for name in asked:
+        if not profiles.target(name).is_gpu:
+            raise UsageError(f"--static {name}: kernels are compiled for GPUs.")
+    return asked or ARCHITECTURES
 
 
 def _comparable(store: Store) -> list[Run]:
