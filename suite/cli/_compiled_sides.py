@@ -68,16 +68,16 @@ def _changed(
 ) -> Collection[tuple[str, str]]:
     """(family, implementation) of what differs and speaks of Triton, in the order of the items."""
     found: dict[tuple[str, str], None] = {}
-    retuned: dict[Path, bool] = {}
+    table_differs: dict[Path, bool] = {}
     for offer in both:
         key = offer.case.family, offer.implementation
         file = Path(offer.file)
         if key in found or not file.is_file() or "triton" not in file.read_text(encoding="utf-8"):
             continue
         tables = file.parent / "tuned"
-        if tables not in retuned:
-            retuned[tables] = _differs(sides, tables)
-        if retuned[tables] or sources[BASELINE][offer.path] != sources[CANDIDATE][offer.path]:
+        if tables not in table_differs:
+            table_differs[tables] = _differs(sides, tables)
+        if table_differs[tables] or sources[BASELINE][offer.path] != sources[CANDIDATE][offer.path]:
             found[key] = None
     return found
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -96,21 +97,29 @@ def find_items(asked: Asked, sides: Sides) -> tuple[list[Offer], list[Offer], li
     if not selection.cases and not selection.tags and not asked.suites:
         selection = replace(selection, tags=("quick",))
 
-    def offered(side: str, what: Selection) -> list[Offer]:
+    def offered(side: str) -> list[list[Offer] | UsageError]:
         tree, launch = sides.trees[side], sides.launch[side]
-        return offers.ask(launch.python, tree.overlay, tree.suites, what)
+        asked = selection, Selection(implementations=("*",))
+        return offers.ask_each(launch.python, tree.overlay, tree.suites, asked)
 
-    every = Selection(implementations=("*",))
-    old, known = offered(BASELINE, selection), {offer.path for offer in offered(BASELINE, every)}
-    wanted: list[Offer] = []
-    with suppress(UsageError):  # the base decides what is meant: the head may have nothing by that name
-        wanted = offered(CANDIDATE, selection)
-    new = {offer.path: offer for offer in [*offered(CANDIDATE, every), *wanted]}
+    with ThreadPoolExecutor() as pool:
+        (old, base_every), (wanted, head_every) = pool.map(offered, (BASELINE, CANDIDATE))
+    old = _or_raise(old)
+    if isinstance(wanted, UsageError):  # the base decides what is meant: the head may have nothing by that name
+        wanted = []
+    known = {offer.path for offer in _or_raise(base_every)}
+    new = {offer.path: offer for offer in [*_or_raise(head_every), *wanted]}
     both = [offer for offer in old if offer.path in new and _means(offer) == _means(new[offer.path])]
     paths = {offer.path for offer in both}
     missing = [offer for offer in old if offer.path not in paths]
     fresh = [offer for offer in wanted if offer.path not in known and offer.path not in {o.path for o in old}]
     return both, missing, fresh
+
+
+def _or_raise(found: list[Offer] | UsageError) -> list[Offer]:
+    if isinstance(found, UsageError):
+        raise found
+    return found
 
 
 def _means(offer: Offer) -> dict[str, Any]:

@@ -45,12 +45,13 @@ from gemmgate.suite.records import Machine, Run, Stack, run_id
 from gemmgate.suite.store import Journal, Store
 
 
-def measure(asked: Asked, store: Store, checkouts: Checkouts, begun: float) -> Run:
-    """Measures what is needed for a judgement, stores it, and gives the stored run."""
+def measure(asked: Asked, store: Store, folder: Path, begun: float) -> Run:
+    """Measures what is needed for a judgement, stores it, and gives the stored run. The sides are put into `folder`."""
     earlier = store.gates.load(asked.resume) if asked.resume else None
     asked = _resumed(asked, earlier) if earlier else asked
     if asked.cache not in ("", *CACHES):
         raise UsageError(f"--cache is one of {', '.join(CACHES)}.")
+    checkouts = Checkouts(folder, asked.suites)  # those of the gate that is resumed
     sides = make_sides(asked, checkouts)
     base, head = (sides.trees[side] for side in (BASELINE, CANDIDATE))
     for name, side in (("base", base), ("head", head)):

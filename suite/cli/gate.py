@@ -149,13 +149,12 @@ def command(
             _architectures(options.globs("--static", static)),
         )
         with tempfile.TemporaryDirectory(prefix="gemmgate-gate-") as folder:
-            checkouts = Checkouts(Path(folder), asked.suites)
             if plan:
-                foreseen = foresee(asked, store, checkouts, plan)
+                foreseen = foresee(asked, store, Checkouts(Path(folder), asked.suites), plan)
                 shown = report.show_forecast(foreseen, seconds, width=_terminal.width(), color=_terminal.color())
                 _terminal.put(shown)
                 return
-            run = measure(asked, store, checkouts, begun)
+            run = measure(asked, store, Path(folder), begun)
     judged = judgement(run, _accepted(run), state=state)
     _write(judged, {markdown: Format.MARKDOWN, junit: Format.JUNIT, as_json: Format.JSON})
     _terminal.put(_shown(judged, format))
