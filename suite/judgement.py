@@ -75,6 +75,9 @@ def _notes(run: Run, items: tuple[Judged, ...], applied: Applied) -> list[str]:
     reasons = Counter(one.comparison.reason for one in items)
     if reasons["identical"]:
         notes.append(f"{_items(reasons['identical'])} the same on both sides, and so not timed (--all times them).")
+    if reasons[_judged.UNTOUCHED]:
+        said = "made of what did not change: neither prepared nor timed (--all does both)."
+        notes.append(f"{_items(reasons[_judged.UNTOUCHED])} {said}")
     own = sum(one.noise is not None and one.noise.source == OWN for one in items)
     if own and run.selection["gates_time"]:
         notes.append(f"The noise of {_items(own)} is known from this gate's own blocks alone: no calibration has it.")

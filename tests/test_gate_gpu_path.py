@@ -139,3 +139,14 @@ def test_a_worker_that_dies_costs_a_second_try(invoke: Invoke, play: Play, edite
     result = invoke(*edited)
     assert result.exit_code == 0, result.stderr
     assert world.alive == 0
+
+
+def test_what_did_not_change_is_not_even_prepared(invoke: Invoke, play: Play, edited: tuple[str, ...]) -> None:
+    """A commit against a tree that differs by a comment passes without one request to a worker; --all times it."""
+    kernel = Path(edited[4]) / "row_sums" / "sums.py"
+    kernel.write_text(kernel.read_text().replace("CHANGED = 1", "# a comment"))
+    world = play(GateWorld())
+    data = json.loads(invoke(*edited).stdout)
+    assert {item["reason"] for item in data["items"]} == {"untouched"}
+    assert data["exit_code"] == 0 and world.said("prepare") == []
+    assert {item["reason"] for item in json.loads(invoke(*edited, "--all").stdout)["items"]} == {"no_change"}

@@ -9,7 +9,7 @@ from typing import Any
 from gemmgate.suite.block_values import BASELINE, CANDIDATE
 from gemmgate.suite.checkouts import Checkouts
 from gemmgate.suite.cli import _terminal
-from gemmgate.suite.cli._gate_sides import Asked, find_items, make_sides, probe, sources_of
+from gemmgate.suite.cli._gate_sides import Asked, find_items, make_sides, probe, sources_of, untouched
 from gemmgate.suite.errors import unknown
 from gemmgate.suite.forecast import ON_A_CPU, ON_A_GPU, Costs, Forecast, costs_of, forecast
 from gemmgate.suite.judged import is_unchanged
@@ -35,9 +35,14 @@ def foresee(asked: Asked, store: Store, checkouts: Checkouts, machine: str) -> F
     may_be_same = [
         offer.path for offer in both if sources[BASELINE][offer.path] == sources[CANDIDATE][offer.path] != ""
     ]
+    left: set[str] = set()
     everything = asked.everything or (asked.head and sides.trees[BASELINE].tree == sides.trees[CANDIDATE].tree)
+    if not everything and sides.launch[BASELINE].python == sides.launch[CANDIDATE].python:
+        left = untouched(sides, both)
+        both = [offer for offer in both if offer.path not in left]
+        may_be_same = [path for path in may_be_same if path not in left]
     timed = [offer.path for offer in both if everything or offer.path not in may_be_same]
-    _terminal.say(f"machine {key}: {len(both)} items on both sides, {len(fresh)} new.")
+    _terminal.say(f"machine {key}: {len(both)} items on both sides, {len(fresh)} new, {len(left)} untouched.")
     if may_be_same and not everything:
         _terminal.say(f"{len(may_be_same)} have equal sources; where the machine code is too, they are not timed.")
     noise = {path: Noise(*told) for path, told in noise_of_items(store, key, both).items()}

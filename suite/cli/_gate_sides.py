@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -166,6 +166,18 @@ def files_of(found: Sequence[Offer], side: SideTree) -> dict[str, str]:
 
 def sources_of(sides: Sides, both: Sequence[Offer]) -> dict[str, dict[str, str]]:
     """The hash of the sources behind each item, by side; empty for what an installed package brings."""
+    return _hashes(sides, both, identity.source_hash)
+
+
+def untouched(sides: Sides, both: Sequence[Offer]) -> set[str]:
+    """Paths of items that are made of the same on both sides: sources, tables, and whatever they import by name."""
+    hashes = _hashes(sides, both, identity.made_of_hash)
+    return {path for path, text in hashes[BASELINE].items() if text and text == hashes[CANDIDATE][path]}
+
+
+def _hashes(
+    sides: Sides, both: Sequence[Offer], of: Callable[[Iterable[Path], Path], str]
+) -> dict[str, dict[str, str]]:
     made: dict[str, dict[str, str]] = {}
     base = sides.trees[BASELINE].overlay.resolve()
     for side, tree in sides.trees.items():
@@ -175,7 +187,7 @@ def sources_of(sides: Sides, both: Sequence[Offer]) -> dict[str, dict[str, str]]
         def hashed(*names: str, root: Path = root) -> str:
             if not all(Path(name).is_relative_to(base) for name in names):
                 return ""
-            return identity.source_hash([root / Path(name).relative_to(base) for name in names], root)
+            return of([root / Path(name).relative_to(base) for name in names], root)
 
         made[side] = {offer.path: hashed(offer.file, offer.inputs) for offer in both}
     return made

@@ -29,6 +29,7 @@ from gemmgate.suite.cli._gate_sides import (
     probe,
     side_caches,
     sources_of,
+    untouched,
 )
 from gemmgate.suite.cli._measuring import CACHES
 from gemmgate.suite.cli._progress import BlockDisplay
@@ -61,7 +62,12 @@ def measure(asked: Asked, store: Store, folder: Path, begun: float) -> Run:
     if asked.head and base.tree == head.tree and stacks[BASELINE] == stacks[CANDIDATE] and not asked.everything:
         _terminal.say("both sides are the same sources in the same stack: everything is timed, as a test of the gate.")
         asked = replace(asked, everything=True)
-    now = _run(asked, checkouts, sides, machine, stacks, (both, missing, fresh))
+    left: list[Offer] = []
+    if not asked.everything and stacks[BASELINE] == stacks[CANDIDATE]:
+        paths = untouched(sides, both)
+        left = [offer for offer in both if offer.path in paths]
+        both = [offer for offer in both if offer.path not in paths]
+    now = _run(asked, checkouts, sides, machine, stacks, (both, missing, fresh, left))
     if earlier:
         _refuse_other_sides(earlier, now)
     noise = earlier.selection["noise"] if earlier else noise_of_items(store, machine.key, both)
@@ -135,10 +141,10 @@ def _run(
     sides: Sides,
     machine: Machine,
     stacks: Mapping[str, Stack],
-    found: tuple[list[Offer], list[Offer], list[Offer]],
+    found: tuple[list[Offer], list[Offer], list[Offer], list[Offer]],
 ) -> Run:
     base, head = (sides.trees[side] for side in (BASELINE, CANDIDATE))
-    both, missing, fresh = ([[o.case.family, o.case.name, o.implementation] for o in of] for of in found)
+    both, missing, fresh, left = ([[o.case.family, o.case.name, o.implementation] for o in of] for of in found)
     utc = utc_now()
     accepted = checkouts.read(base, ACCEPTED) or ""
     read_acceptances(accepted, ACCEPTED)  # what is wrong with it is said before anything is measured
@@ -153,6 +159,7 @@ def _run(
         "items": both,
         "missing": missing,
         "new": fresh,
+        "untouched": left,
         "files": files_of(found[0], sides.trees[BASELINE]),
         "noise": {},
         "accepted": accepted,
