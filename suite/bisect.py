@@ -62,9 +62,7 @@ def first_bad_commit(root: Path, good: str, bad: str, judge: Judge, tell: Tell =
 
     Raises `UsageError` where git does not know them, or `good` is no ancestor of `bad`.
     """
-    good, bad = _commit(root, good), _commit(root, bad)
-    if _git(root, "merge-base", good, bad, ok=(0, 1)) != good:
-        raise UsageError(f"{good[:10]} is no ancestor of {bad[:10]}: name an older good commit of the same line.")
+    good, bad = check_ends(root, good, bad)
     with tempfile.TemporaryDirectory(prefix="gemmgate-bisect-") as folder:
         tree = Path(folder) / "tree"
         _git(root, "worktree", "add", "--quiet", "--detach", str(tree), bad)
@@ -83,6 +81,16 @@ def first_bad_commit(root: Path, good: str, bad: str, judge: Judge, tell: Tell =
         finally:
             with suppress(CannotMeasureError):
                 _git(root, "worktree", "remove", "--force", str(tree))
+
+
+def check_ends(root: Path, good: str, bad: str) -> tuple[str, str]:
+    """The hashes of both. Raises `UsageError` where git does not know them, or `good` is no ancestor of `bad`."""
+    good, bad = _commit(root, good), _commit(root, bad)
+    if good == bad:
+        raise UsageError(f"Both ends are {good[:10]}: there is nothing in between.")
+    if _git(root, "merge-base", good, bad, ok=(0, 1)) != good:
+        raise UsageError(f"{good[:10]} is no ancestor of {bad[:10]}: name an older good commit of the same line.")
+    return good, bad
 
 
 _SAID = {"yes": "slower", "no": "not slower", "unclear": "cannot be judged"}

@@ -62,8 +62,11 @@ class Blocks:
     `rows` are those of earlier executions: what they hold is not measured again. Afterwards `given_up`
     says by path why an item was left out, `not_edited` why one was not measured on the edited side,
     `unmeasured` which blocks `seconds` had no time for, `spent` where the time of the first block went and
-    that of an average later one, and `steps_s` what the baseline's workers were at. `known` carries what an
-    earlier loop over the same sides found out, and is added to.
+    that of an average later one, `blocks_s` how long each took, and `steps_s` what the baseline's workers were at.
+
+    `known` carries what an earlier loop over the same sides found out, and is added to. `waiting` holds pairs of the
+    same sides that were started for it, and afterwards one for the next loop: the caller ends it. `expected_s` is
+    what the first block should take; without it the first one is always measured.
     """
 
     def __init__(
@@ -77,6 +80,8 @@ class Blocks:
         commits: Mapping[str, str] | None = None,
         begun: float | None = None,
         known: dict[str, Known] | None = None,
+        waiting: deque[Pair] | None = None,
+        expected_s: float | None = None,
     ) -> None:
         self._plan = plan
         self._start = start
@@ -86,12 +91,15 @@ class Blocks:
         self._done = {(value.path, value.block) for value in values(rows) if not value.spoiled}
         self._spent = Spent()
         self._visitor = Visitor(plan, commits or {}, progress.fault, self._spent, known)
-        self._waiting: deque[Pair] = deque()
+        self._waiting: deque[Pair] = deque() if waiting is None else waiting
+        self._is_followed = waiting is not None
+        self._expected_s = expected_s
         self._ending: list[Pair] = []
         self._board = ""
         self._is_fresh = True
         self.given_up = {row.path: row.detail for row in rows if row.status not in (*RETRIED, "ok") and _of_block(row)}
         self.unmeasured: tuple[int, ...] = ()
+        self.blocks_s: list[float] = []
         self.spent: tuple[dict[str, float], dict[str, float]] = ({}, {})
         self.steps_s: defaultdict[str, float] = defaultdict(float)
 
@@ -111,22 +119,26 @@ class Blocks:
             for block in self._plan.blocks
         }
         numbers = [block for block in self._plan.blocks if missing[block]]
-        taken_s: list[float] = []
         try:
             for index, block in enumerate(numbers):
                 begin = time.monotonic()
-                if self._plan.seconds is not None and taken_s:
-                    left_s = self._plan.seconds - (begin - self._begun)
-                    if left_s < _SPARE * statistics.fmean(taken_s[1:] or taken_s):
-                        self.unmeasured = tuple(numbers[index:])
-                        break
+                if not self._has_time(begin):
+                    self.unmeasured = tuple(numbers[index:])
+                    break
                 self._progress.block(index, len(numbers))
                 yield from self._block(block, missing[block], following=numbers[index + 1 :])
-                taken_s.append(time.monotonic() - begin)
-                self._account(len(taken_s))
+                self.blocks_s.append(time.monotonic() - begin)
+                self._account(len(self.blocks_s))
         finally:
-            for pair in (*self._waiting, *self._ending):
+            for pair in self._ending if self._is_followed else (*self._waiting, *self._ending):
                 pair.end()
+
+    def _has_time(self, now: float) -> bool:
+        """Whether another block would end within `seconds`, by those before it."""
+        expected_s = statistics.fmean(self.blocks_s[1:] or self.blocks_s) if self.blocks_s else self._expected_s
+        if self._plan.seconds is None or expected_s is None:
+            return True
+        return self._plan.seconds - (now - self._begun) >= _SPARE * expected_s
 
     def _account(self, blocks: int) -> None:
         """The first block's seconds apart from the mean of the others': it searches and checks."""
@@ -179,6 +191,8 @@ class Blocks:
         ahead = 2 if psutil.virtual_memory().total >= ROOMY_BYTES else 1
         for number in following[len(self._waiting) : ahead]:
             self._waiting.append(self._fresh(number))
+        if self._is_followed and not following and not self._waiting:
+            self._waiting.append(self._fresh(0))
         if early is not None:
             early.greet(beside=self._pids(pair))
         return early

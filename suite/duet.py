@@ -6,8 +6,9 @@ gate goes on where it stopped. What the rows mean is for `judged` to say, here o
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -18,14 +19,13 @@ from gemmgate.suite.block_visits import BlockPlan, Known
 from gemmgate.suite.blocks import BlockProgress, Blocks
 from gemmgate.suite.catalog import Item
 from gemmgate.suite.looks import LOOKS, SCREEN_EARLY, Noise
+from gemmgate.suite.pairs import SIDES, Pair
 from gemmgate.suite.records import Row
-from gemmgate.suite.stages import FRESH, RELEASE, SCREEN, Screened, confirmations
+from gemmgate.suite.stages import FRESH, RELEASE, SCREEN, SHOWN_BLOCKS, Screened, confirmations
 from gemmgate.suite.stages import screened as screened_as
 from gemmgate.suite.survey import Survey, Surveyed, kept
 from gemmgate.suite.workers import Worker
 
-SHOWN_BLOCKS = 3
-"""Blocks where times are shown and not judged."""
 RELEASE_BLOCKS = 12
 """Blocks against the last release, of what is accepted."""
 Start = Callable[[str], Worker]
@@ -53,7 +53,10 @@ class DuetPlan:
 
 
 class Duet:
-    """Measures a plan. `start(side)` starts a warm worker, `rows` holds what is stored, `sink` adds to it."""
+    """Measures a plan. `start(side)` starts a warm worker, `rows` holds what is stored, `sink` adds to it.
+
+    `surveyed_all` is told, once the survey is through, what will be timed. `spent_s` is where the time went.
+    """
 
     def __init__(
         self,
@@ -64,6 +67,7 @@ class Duet:
         rows: Callable[[], Collection[Row]],
         display: Callable[[], AbstractContextManager[BlockProgress]],
         begun: float | None = None,
+        surveyed_all: Callable[[Sequence[Item]], object] = lambda items: None,
     ) -> None:
         self._plan = plan
         self._start = start
@@ -71,14 +75,26 @@ class Duet:
         self._rows = rows
         self._display = display
         self._begun = time.monotonic() if begun is None else begun
+        self._surveyed_all = surveyed_all
         self._known: dict[str, Known] = {}
+        self._waiting: deque[Pair] = deque()
+        self._item_s: float | None = None
         self.surveyed: dict[str, Surveyed] = {}
+        self.spent_s: defaultdict[str, float] = defaultdict(float)
 
     def run(self) -> None:
         """All phases, one after the other. With `seconds` a phase may be cut short, and those after it."""
+        try:
+            self._run()
+        finally:
+            for pair in self._waiting:
+                pair.end()
+
+    def _run(self) -> None:
         self._survey()
         items = kept(self._plan.items, self.surveyed, everything=self._plan.everything)
         self._known = {item.path: known for item in items if (known := self.surveyed[item.path].known)}
+        self._surveyed_all(items)
         if not self._plan.gates_time:
             self._blocks(items, range(SHOWN_BLOCKS))
             return
@@ -99,13 +115,17 @@ class Duet:
 
     def _survey(self) -> None:
         plan = self._block_plan([*self._plan.items, *self._plan.fresh], ())
-        fresh = {item.path for item in self._plan.fresh}
+        fresh, all_ = {item.path for item in self._plan.fresh}, self._plan.everything
+        begin = time.monotonic()
         with self._display() as display:
             survey = Survey(plan, self._start, display, fresh, self._plan.sources, self._plan.commits)
             for found in survey.run():
                 self.surveyed[found.item.path] = found
                 for row in found.rows:
                     self._sink(row)
+                if not self._waiting and self._plan.gates_time and kept([found.item], self.surveyed, everything=all_):
+                    self._waiting.append(Pair(self._start, SIDES))  # to import while the survey goes on
+        self.spent_s["survey"] += time.monotonic() - begin
 
     def _blocks(
         self,
@@ -116,6 +136,7 @@ class Duet:
     ) -> None:
         if not items:
             return
+        expected_s = None if self._item_s is None else self._item_s * len(items)
         with self._display() as display:
             running = Blocks(
                 self._block_plan(items, numbers),
@@ -126,9 +147,15 @@ class Duet:
                 commits=self._plan.commits if commits is None else commits,
                 begun=self._begun,
                 known=self._known,
+                waiting=None if start else self._waiting,
+                expected_s=expected_s,
             )
             for _ in running.run():
                 pass
+        for name, seconds in running.seconds.items():
+            self.spent_s[name] += seconds
+        if running.blocks_s:
+            self._item_s = statistics.fmean(running.blocks_s[1:] or running.blocks_s) / len(items)
 
     def _such(self, items: Sequence[Item], wanted: Screened) -> list[Item]:
         found = self._values()

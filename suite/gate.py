@@ -20,7 +20,7 @@ class Policy:
     """What counts. `report_only` holds globs over `family/implementation/case`: such rows are shown and never fail.
 
     `accepted` are paths whose slow-down or absence somebody has accepted. Without `times`, as on a CPU, no verdict
-    about time counts: wrong results, what is missing, and more kernels than before do.
+    about time counts: wrong results, what is missing, more kernels than before, and compiled code that got worse do.
     """
 
     report_only: tuple[str, ...] = ()
@@ -34,7 +34,8 @@ class Policy:
         """Whether this verdict stops a change."""
         if not fails(comparison) or (comparison.row.path in self.accepted and comparison.verdict is not Verdict.BROKEN):
             return False
-        about_time = comparison.verdict in (Verdict.SLOWER, Verdict.PICK_CHANGED)
+        is_compiled = comparison.row.kind == "static"
+        about_time = comparison.verdict in (Verdict.SLOWER, Verdict.PICK_CHANGED) and not is_compiled
         return self.times or not about_time or comparison.reason == MORE_KERNELS
 
     def is_unjudged(self, comparison: Comparison) -> bool:

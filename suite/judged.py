@@ -25,6 +25,8 @@ from gemmgate.suite.statistics import Interval
 
 IDENTICAL = "identical"
 """Reason of the candidate's row in the survey where nothing tells the two sides apart."""
+UNTOUCHED = "untouched"
+"""Reason of an item that was not even prepared, since nothing that it is made of differs."""
 PICK_MOVED = "pick_moved"
 """Its reason where a search chose otherwise, and the baseline's choice is what both sides were timed with."""
 
@@ -86,6 +88,9 @@ def judged(run: Run) -> tuple[Judged, ...]:
     for item in run.selection["new"]:
         row = survey.get((_path(item), phase_of_survey(CANDIDATE))) or _stub(run, item)
         made.append(Judged(Comparison(None, row, *without_time(None, row))))
+    for item in run.selection.get("untouched", ()):
+        row = _stub(run, item)
+        made.append(Judged(Comparison(row, row, Verdict.SAME, UNTOUCHED, "Nothing that it is made of differs.")))
     files = run.selection.get("files", {})
     return tuple(
         replace(one, repro=_repro(run, one.comparison.row), file=files.get(one.path.rpartition("/")[0], ""))

@@ -11,6 +11,8 @@ from gemmgate.suite.acceptances import Acceptances, Applied, apply
 from gemmgate.suite.block_values import values
 from gemmgate.suite.gate import GateResult, Policy, judge
 from gemmgate.suite.judged import Judged
+from gemmgate.suite.judged_static import judged_static
+from gemmgate.suite.judged_static import notes as static_notes
 from gemmgate.suite.looks import OWN
 from gemmgate.suite.records import Run
 
@@ -37,9 +39,9 @@ class Judgement:
         return frozenset(comparison.row.path for comparison in self.result.failed)
 
 
-def judgement(run: Run, file: Acceptances = NOTHING) -> Judgement:
-    """What a stored gate says, by the acceptances of its base."""
-    items = _judged.judged(run)
+def judgement(run: Run, file: Acceptances = NOTHING, *, state: str = "finished") -> Judgement:
+    """What a stored gate says, by the acceptances of its base; one that has not `finished`, by what it has so far."""
+    items = (*_judged.judged(run), *judged_static(run))
     today = date.fromisoformat(run.utc[:10])
     comparisons = [one.comparison for one in items]
     applied = apply(file, comparisons, today, _judged.since_release(run))
@@ -48,7 +50,8 @@ def judgement(run: Run, file: Acceptances = NOTHING) -> Judgement:
     noisy = tuple(one.path for one in items if times and one.standing == "reported")
     policy = Policy(noisy, tuple(applied.accepted), times)
     result = judge([one.comparison for one in items], policy)
-    return Judgement(run, tuple(_judged.worst_first(items)), result, applied, tuple(_notes(run, items, applied)))
+    notes = (*_unfinished(run, state), *_notes(run, items, applied))
+    return Judgement(run, tuple(_judged.worst_first(items)), result, applied, notes)
 
 
 def _told(one: Judged, applied: Applied) -> Judged:
@@ -60,17 +63,28 @@ def _told(one: Judged, applied: Applied) -> Judged:
     return replace(one, comparison=replace(one.comparison, sentence=sentence))
 
 
+def _unfinished(run: Run, state: str) -> list[str]:
+    if state == "finished":
+        return []
+    how = "It goes on" if state == "running" else f"It was {state}: `gemmgate gate --resume {run.id}` goes on"
+    return [f"{how}. What it had measured by then is judged."]
+
+
 def _notes(run: Run, items: tuple[Judged, ...], applied: Applied) -> list[str]:
     notes = []
     reasons = Counter(one.comparison.reason for one in items)
     if reasons["identical"]:
         notes.append(f"{_items(reasons['identical'])} the same on both sides, and so not timed (--all times them).")
+    if reasons[_judged.UNTOUCHED]:
+        said = "made of what did not change: neither prepared nor timed (--all does both)."
+        notes.append(f"{_items(reasons[_judged.UNTOUCHED])} {said}")
     own = sum(one.noise is not None and one.noise.source == OWN for one in items)
     if own and run.selection["gates_time"]:
         notes.append(f"The noise of {_items(own)} is known from this gate's own blocks alone: no calibration has it.")
     spoiled = sum(value.spoiled for value in values(run.rows))
     if spoiled:
         notes.append(f"{spoiled} blocks were throttled or shared, and count for nothing.")
+    notes += static_notes(run)
     return [*notes, *(f"Accepted: {report}" for report in applied.reports)]
 
 

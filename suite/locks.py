@@ -36,8 +36,9 @@ def board_lock(board: str, *, wait: bool, say: Callable[[str], object]) -> Itera
         while not _taken(file):
             holder = os.pread(file, 64, 0).decode(errors="replace").strip() or "another process"
             if not wait:
+                what = f"Board {board}" if board else "This CPU"
                 raise CannotMeasureError(
-                    f"Board {board} is being gated by process {holder} ({path} is locked): wait until it ends, "
+                    f"{what} is being gated by process {holder} ({path} is locked): wait until it ends, "
                     "or leave out --no-wait to have this done here."
                 )
             if not told:

@@ -17,7 +17,7 @@ from typing import Any
 
 from gemmgate.suite import catalog
 from gemmgate.suite.cases import Case, Family
-from gemmgate.suite.catalog import Item, Selection
+from gemmgate.suite.catalog import Catalog, Item, Selection
 from gemmgate.suite.errors import CannotMeasureError, GemmgateError, UsageError
 
 _ASK = (
@@ -44,12 +44,19 @@ class Offer:
         return f"{self.case.family}/{self.implementation}/{self.case.name}"
 
 
-def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Runs in the side's process: what it offers, or an error's sentence."""
+def answer(request: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Runs in the side's process: for each selection what it offers, or an error's sentence."""
+    suites = [Path(folder) for folder in request["suites"]]
     try:
-        suites = [Path(folder) for folder in request["suites"]]
         known = catalog.find(suites)
-        choices = known.select(Selection.from_json(request["selection"]))
+    except GemmgateError as error:
+        return [{"error": str(error)}] * len(request["selections"])
+    return [_answer(known, suites, Selection.from_json(selection)) for selection in request["selections"]]
+
+
+def _answer(known: Catalog, suites: Sequence[Path], selection: Selection) -> dict[str, Any]:
+    try:
+        choices = known.select(selection)
     except GemmgateError as error:
         return {"error": str(error)}
     offers = []
@@ -84,10 +91,22 @@ def _file(package: str, where: str) -> str:
 def ask(python: str, overlay: Path, suites: Sequence[Path], selection: Selection) -> list[Offer]:
     """What the side on that path offers of a selection.
 
-    Raises `UsageError` with the side's own words where it offers nothing of the sort, and `CannotMeasureError`
-    where the interpreter does not work.
+    Raises `UsageError` with the side's own words where it offers nothing of the sort, and what `ask_each` raises.
     """
-    request = {"suites": [str(suite) for suite in suites], "selection": selection.to_json()}
+    (found,) = ask_each(python, overlay, suites, [selection])
+    if isinstance(found, UsageError):
+        raise found
+    return found
+
+
+def ask_each(
+    python: str, overlay: Path, suites: Sequence[Path], selections: Sequence[Selection]
+) -> list[list[Offer] | UsageError]:
+    """The same of several selections, asked of one process; where it offers nothing of one, the error that says so.
+
+    Raises `UsageError` where the interpreter does not exist and `CannotMeasureError` where it does not work.
+    """
+    request = {"suites": [str(suite) for suite in suites], "selections": [one.to_json() for one in selections]}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(overlay), os.environ.get("PYTHONPATH", "")])}
     try:
         done = subprocess.run(
@@ -105,10 +124,12 @@ def ask(python: str, overlay: Path, suites: Sequence[Path], selection: Selection
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it does not say why"])[-1]
         raise CannotMeasureError(f"{python} cannot import this side: {last}")
-    reply = json.loads(done.stdout)
-    if "error" in reply:
-        raise UsageError(reply["error"])
-    return [Offer(**{**offer, "case": Case.from_json(offer["case"])}) for offer in reply["offers"]]
+    return [
+        UsageError(reply["error"])
+        if "error" in reply
+        else [Offer(**{**offer, "case": Case.from_json(offer["case"])}) for offer in reply["offers"]]
+        for reply in json.loads(done.stdout)
+    ]
 
 
 def items(offers: Iterable[Offer]) -> list[Item]:

@@ -19,6 +19,8 @@ FRESH = 100
 """Number of the first block that only confirms; blocks below it screen."""
 RELEASE = 1000
 """Number of the first block against the last release."""
+SHOWN_BLOCKS = 3
+"""Blocks where times are shown and not judged."""
 Screened = Literal["open", "gone", "slower", "faster"]
 
 

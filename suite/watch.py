@@ -44,6 +44,7 @@ class Move:
 class Watched:
     """`alarms` of `gates` were in vain; `share` is that with its exact interval, None without a gate.
 
+    `untimed` gates of unchanged code judge no times, as on a CPU, and so can call nothing slower: they prove nothing.
     `resampled` are gates over `GATE_CASES` cases, played on the blocks that were recorded, of which the case with
     the fewest has `resampled_blocks`.
     """
@@ -57,6 +58,7 @@ class Watched:
     moves: tuple[Move, ...]
     resampled: Rehearsed | None
     resampled_blocks: int
+    untimed: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -64,6 +66,7 @@ class Watched:
             "gates": self.gates,
             "alarms": self.alarms,
             "unjudged": self.unjudged,
+            "untimed": self.untimed,
             "at_most": self.share.high if self.share else None,
             "alarmed": [{"gate": gate, "item": path} for gate, path in self.alarmed],
             "noise": {path: {"block_sd": n.sd, "blocks": n.blocks} for path, n in self.noise.items()},
@@ -78,7 +81,8 @@ def watched(gates: Sequence[Run], calibrations: Sequence[Run] = ()) -> Watched:
 
     A gate of which the identical was not timed says nothing about false alarms.
     """
-    unchanged = [run for run in gates if is_unchanged(run) and run.selection["everything"]]
+    same = [run for run in gates if is_unchanged(run) and run.selection["everything"]]
+    unchanged = [run for run in same if run.selection["gates_time"]]
     alarmed: list[tuple[str, str]] = []
     unjudged = 0
     ringing = 0
@@ -101,6 +105,7 @@ def watched(gates: Sequence[Run], calibrations: Sequence[Run] = ()) -> Watched:
         tuple(moves(runs)),
         from_recorded(series, REHEARSED, GATE_CASES, np.random.default_rng(_SEED)),
         min(map(len, series), default=0),
+        len(same) - len(unchanged),
     )
 
 

@@ -95,11 +95,15 @@ def test_gate_answers_by_its_exit_code(tmp_path: Path, code: int, answer: str) -
     assert ask_gate(tmp_path, ["--base", "a", "--head", "b"]) == Asked(answer, "gate --base a --head b")  # type: ignore[arg-type]
 
 
-def test_gate_that_refuses_is_an_error(tmp_path: Path) -> None:
-    """Any other exit code is an error with what the gate said."""
+@pytest.mark.parametrize(
+    ("code", "error", "said"), [(2, UsageError, "^No case matches 'x'.$"), (9, CannotMeasureError, "ended with 9")]
+)
+def test_gate_that_refuses_is_an_error(tmp_path: Path, code: int, error: type[Exception], said: str) -> None:
+    """What the gate calls bad input is bad input, in its own words; any other exit code is no answer."""
     (tmp_path / "gemmgate").mkdir()
-    (tmp_path / "gemmgate" / "__main__.py").write_text("raise SystemExit(2)")
-    with pytest.raises(CannotMeasureError, match="ended with 2"):
+    program = f"import sys; print(\"gemmgate: No case matches 'x'.\", file=sys.stderr); sys.exit({code})"
+    (tmp_path / "gemmgate" / "__main__.py").write_text(program)
+    with pytest.raises(error, match=said):
         ask_gate(tmp_path, ["--base", "a"])
 
 
@@ -128,9 +132,18 @@ def test_bisect_over_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bad_end_must_be_bad(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     """Where the bad end is not shown to be slower there is nothing to look for, and the exit code is 3."""
     asked_with(monkeypatch, {"b": answer})
-    result = called("bisect", "a", "b", "--case", "x")
+    result = called("bisect", "a", "b", "--pythons", "c", "--case", "x")
     assert result.exit_code == 3
     assert "nothing to look for" in result.said
+
+
+def test_ends_are_looked_up_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that git does not know and two names of one commit are usage errors, and the gate is not asked."""
+    questions = asked_with(monkeypatch, {})
+    assert called("bisect", "HEAD", "nonesuch", "--case", "x").exit_code == 2
+    result = called("bisect", "HEAD", "HEAD", "--case", "x")
+    assert (result.exit_code, questions) == (2, [])
+    assert "nothing in between" in result.said
 
 
 def test_a_case_must_be_named() -> None:

@@ -139,6 +139,32 @@ def test_gates_of_unchanged_code_say_how_often_the_gate_rings() -> None:
 
 
 @pytest.mark.usefixtures("few")
+def test_a_gate_that_judges_no_times_proves_nothing(store: Store, invoke: Invoke) -> None:
+    """Gates of unchanged code on a CPU are counted apart: they could not have rung."""
+    on_cpu = unchanged(1)
+    on_cpu = replace(on_cpu, selection={**on_cpu.selection, "gates_time": False})
+    found = watched([on_cpu, unchanged(2)])
+    assert (found.gates, found.untimed) == (1, 1)
+    keep(store, on_cpu)
+    shown = invoke("gate", "--watch").stdout
+    assert "No gate of unchanged code is stored" in shown
+    assert "1 gate of unchanged code on a CPU, where times are not judged, says nothing" in shown
+
+
+def test_an_interrupted_gate_says_so(store: Store, invoke: Invoke, tmp_path: Path) -> None:
+    """Shown with half of its rows, a gate says that it was interrupted and how it goes on, and cannot be judged."""
+    run = Played(GateWorld({"a": 0.05})).run
+    with store.gates.begin(replace(run, rows=())) as journal:
+        for row in run.rows[: len(run.rows) // 2]:
+            journal.append(row)
+    result = invoke("gate", "--show", "latest", "--markdown", str(tmp_path / "gate.md"))
+    said = f"It was interrupted: `gemmgate gate --resume {journal.run.id}` goes on."
+    assert result.exit_code == 3
+    assert said in result.stdout
+    assert "It was interrupted" in (tmp_path / "gate.md").read_text()
+
+
+@pytest.mark.usefixtures("few")
 def test_cases_move_with_their_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the newest six blocks, cases that were quiet and now scatter by 20 % are reported, and said to have moved."""
     monkeypatch.setattr(watch, "NEWEST_BLOCKS", 6)

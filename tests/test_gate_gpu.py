@@ -34,14 +34,13 @@ def test_equal_launches_have_equal_hashes() -> None:
     assert hashed(64) != hashed(65536)
 
 
-def test_a_comment_is_identical_and_all_is_timed_on_request(
+def test_a_table_that_nobody_reads_is_identical_and_all_is_timed_on_request(
     store: Store, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A commit and a tree that differ by a comment are the same by identity; with --all they are timed."""
+    """A commit and a tree that differ by an idle table are the same by identity; with --all they are timed."""
     monkeypatch.setenv("GEMMGATE_LOCKS", str(tmp_path))
     repository = make_repository(tmp_path / "theirs")
-    kernel = repository / "families" / "row_sums" / "sums.py"
-    kernel.write_text(kernel.read_text() + "# a comment\n")
+    (repository / "families" / "row_sums" / "table.json").write_text("{}")
     asked = ("gate", "--base", "main", "--suite", str(repository / "families"), "--format", "json")
     assert git(repository, "status", "--porcelain")
     data = json.loads(invoke(*asked).stdout)

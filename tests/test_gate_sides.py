@@ -248,6 +248,12 @@ def test_two_gates_on_a_board_take_turns(tmp_path: Path, monkeypatch: pytest.Mon
             pass
     with locks.board_lock("b", wait=False, say=print):
         pass
+    with (
+        locks.board_lock("", wait=False, say=print),
+        pytest.raises(CannotMeasureError, match=r"^This CPU is being gated by process"),
+        locks.board_lock("", wait=False, say=print),
+    ):
+        pass
 
 
 def test_a_patient_gate_says_whom_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,3 +280,38 @@ def test_a_patient_gate_says_whom_it_waits_for(tmp_path: Path, monkeypatch: pyte
         if pipe:
             pipe.close()
     assert len(told) == 1 and f"process {holder.pid}," in told[0]
+
+
+def made_of(folder: Path, **files: str) -> str:
+    """What `kernels/one/kernel.py` is made of, in a side with these files; `__` in their names stands for a folder."""
+    for name, text in files.items():
+        path = folder / "kernels" / name.replace("__", "/")
+        path = path.with_suffix(".json") if text.startswith("{") else path.with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return identity.made_of_hash([folder / "kernels" / "one" / "kernel.py"], folder)
+
+
+def test_what_an_item_is_made_of(tmp_path: Path) -> None:
+    """Its sources, what they import and the tables beside them count; comments, other modules and families do not."""
+    files = {
+        "one__kernel": "from . import shared",
+        "one__shared": "x = 1",
+        "one__other": "y = 1",
+        "one__tuned__h200": '{"tile": 1}',
+        "two__kernel": "z = 1",
+        "two__tuned__h200": '{"tile": 1}',
+    }
+    first = made_of(tmp_path / "a", **files)
+    same = {**files, "one__other": "y = 2", "two__kernel": "z = 2", "two__tuned__h200": '{"tile": 2}'}
+    assert made_of(tmp_path / "b", **{**same, "one__kernel": "from . import shared  # a comment"}) == first
+    for index, (name, text) in enumerate({"one__shared": "x = 2", "one__tuned__h200": '{"tile": 2}'}.items()):
+        assert made_of(tmp_path / f"c{index}", **{**files, name: text}) != first
+
+
+def test_what_is_imported_by_name_counts(tmp_path: Path) -> None:
+    """Where a module imports others by a name that it makes up, every source in its folder counts."""
+    files = {"one__kernel": "import importlib\nimportlib.import_module('one.' + 'other')", "one__other": "y = 1"}
+    first = made_of(tmp_path / "a", **files)
+    assert made_of(tmp_path / "b", **{**files, "one__other": "y = 2"}) != first
+    assert made_of(tmp_path / "c", **{**files, "one__kernel": "def"}) == ""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -43,6 +44,8 @@ class Asked:
     resume: str
     suites: tuple[Path, ...]
     command: str
+    static: tuple[str, ...] = ()
+    """Architectures and machines that what changed is compiled for; empty for none."""
 
 
 @dataclass(frozen=True)
@@ -94,16 +97,18 @@ def find_items(asked: Asked, sides: Sides) -> tuple[list[Offer], list[Offer], li
     if not selection.cases and not selection.tags and not asked.suites:
         selection = replace(selection, tags=("quick",))
 
-    def offered(side: str, what: Selection) -> list[Offer]:
+    def offered(side: str) -> list[list[Offer] | UsageError]:
         tree, launch = sides.trees[side], sides.launch[side]
-        return offers.ask(launch.python, tree.overlay, tree.suites, what)
+        asked = selection, Selection(implementations=("*",))
+        return offers.ask_each(launch.python, tree.overlay, tree.suites, asked)
 
-    every = Selection(implementations=("*",))
-    old, known = offered(BASELINE, selection), {offer.path for offer in offered(BASELINE, every)}
-    wanted: list[Offer] = []
-    with suppress(UsageError):  # the base decides what is meant: the head may have nothing by that name
-        wanted = offered(CANDIDATE, selection)
-    new = {offer.path: offer for offer in [*offered(CANDIDATE, every), *wanted]}
+    with ThreadPoolExecutor() as pool:
+        (old, base_every), (wanted, head_every) = pool.map(offered, (BASELINE, CANDIDATE))
+    old = _or_raise(old)
+    if isinstance(wanted, UsageError):  # the base decides what is meant: the head may have nothing by that name
+        wanted = []
+    known = {offer.path for offer in _or_raise(base_every)}
+    new = {offer.path: offer for offer in [*_or_raise(head_every), *wanted]}
     both = [offer for offer in old if offer.path in new and _means(offer) == _means(new[offer.path])]
     paths = {offer.path for offer in both}
     missing = [offer for offer in old if offer.path not in paths]
@@ -111,15 +116,24 @@ def find_items(asked: Asked, sides: Sides) -> tuple[list[Offer], list[Offer], li
     return both, missing, fresh
 
 
+def _or_raise(found: list[Offer] | UsageError) -> list[Offer]:
+    if isinstance(found, UsageError):
+        raise found
+    return found
+
+
 def _means(offer: Offer) -> dict[str, Any]:
     """What a case's name stands for; tags and origins may change."""
     return {name: value for name, value in offer.case.to_json().items() if name not in ("tags", "origin")}
 
 
-def probe(device: str, sides: Sides) -> tuple[Machine, dict[str, Stack]]:
-    """The machine, and the stack of each side's interpreter. Raises where no two processes may use the device."""
+def probe(device: str, sides: Sides) -> tuple[Machine, dict[str, Stack], str]:
+    """The machine, the stack of each side's interpreter, and the architecture.
+
+    Raises where no two processes may use the device.
+    """
     stacks: dict[str, Stack] = {}
-    machine = None
+    machine, arch = None, ""
     by_python: dict[str, Stack] = {}
     for side, launch in sides.launch.items():
         if launch.python not in by_python:
@@ -128,6 +142,7 @@ def probe(device: str, sides: Sides) -> tuple[Machine, dict[str, Stack]]:
                 worker.greet()
                 worker.meet()
                 by_python[launch.python], machine = worker.stack, machine or worker.machine
+                arch = worker.target.arch
             finally:
                 worker.kill()
         stacks[side] = by_python[launch.python]
@@ -137,7 +152,7 @@ def probe(device: str, sides: Sides) -> tuple[Machine, dict[str, Stack]]:
             f"The GPU is in mode '{machine.compute_mode}', in which the two sides cannot take turns on it: "
             "`nvidia-smi -c DEFAULT` lets them."
         )
-    return machine, stacks
+    return machine, stacks, arch
 
 
 def files_of(found: Sequence[Offer], side: SideTree) -> dict[str, str]:
@@ -151,6 +166,18 @@ def files_of(found: Sequence[Offer], side: SideTree) -> dict[str, str]:
 
 def sources_of(sides: Sides, both: Sequence[Offer]) -> dict[str, dict[str, str]]:
     """The hash of the sources behind each item, by side; empty for what an installed package brings."""
+    return _hashes(sides, both, identity.source_hash)
+
+
+def untouched(sides: Sides, both: Sequence[Offer]) -> set[str]:
+    """Paths of items that are made of the same on both sides: sources, tables, and whatever they import by name."""
+    hashes = _hashes(sides, both, identity.made_of_hash)
+    return {path for path, text in hashes[BASELINE].items() if text and text == hashes[CANDIDATE][path]}
+
+
+def _hashes(
+    sides: Sides, both: Sequence[Offer], of: Callable[[Iterable[Path], Path], str]
+) -> dict[str, dict[str, str]]:
     made: dict[str, dict[str, str]] = {}
     base = sides.trees[BASELINE].overlay.resolve()
     for side, tree in sides.trees.items():
@@ -160,7 +187,7 @@ def sources_of(sides: Sides, both: Sequence[Offer]) -> dict[str, dict[str, str]]
         def hashed(*names: str, root: Path = root) -> str:
             if not all(Path(name).is_relative_to(base) for name in names):
                 return ""
-            return identity.source_hash([root / Path(name).relative_to(base) for name in names], root)
+            return of([root / Path(name).relative_to(base) for name in names], root)
 
         made[side] = {offer.path: hashed(offer.file, offer.inputs) for offer in both}
     return made

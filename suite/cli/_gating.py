@@ -9,14 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 
 from gemmgate.suite import offers
 from gemmgate.suite.acceptances import may_be_accepted, read_acceptances
 from gemmgate.suite.block_values import BASELINE, CANDIDATE
-from gemmgate.suite.catalog import Selection
+from gemmgate.suite.catalog import Item, Selection
 from gemmgate.suite.checkouts import ACCEPTED, Checkouts, SideTree
 from gemmgate.suite.cli import _terminal
+from gemmgate.suite.cli._compiled_sides import compile_sides
+from gemmgate.suite.cli._foresee import costs_on, noise_of_items
 from gemmgate.suite.cli._gate_sides import (
     Asked,
     Sides,
@@ -26,41 +29,50 @@ from gemmgate.suite.cli._gate_sides import (
     probe,
     side_caches,
     sources_of,
+    untouched,
 )
 from gemmgate.suite.cli._measuring import CACHES
 from gemmgate.suite.cli._progress import BlockDisplay
 from gemmgate.suite.duet import Duet, DuetPlan
 from gemmgate.suite.errors import UsageError
-from gemmgate.suite.judged import is_unchanged, judged
+from gemmgate.suite.forecast import Costs, forecast
+from gemmgate.suite.judged import judged
+from gemmgate.suite.judged_static import KIND
 from gemmgate.suite.locks import board_lock
 from gemmgate.suite.looks import Noise
 from gemmgate.suite.offers import Offer
 from gemmgate.suite.outcomes import utc_now
 from gemmgate.suite.records import Machine, Run, Stack, run_id
 from gemmgate.suite.store import Journal, Store
-from gemmgate.suite.watch import noise_by_case
 
 
-def measure(asked: Asked, store: Store, checkouts: Checkouts, begun: float) -> Run:
-    """Measures what is needed for a judgement, stores it, and gives the stored run."""
+def measure(asked: Asked, store: Store, folder: Path, begun: float) -> Run:
+    """Measures what is needed for a judgement, stores it, and gives the stored run. The sides are put into `folder`."""
     earlier = store.gates.load(asked.resume) if asked.resume else None
     asked = _resumed(asked, earlier) if earlier else asked
     if asked.cache not in ("", *CACHES):
         raise UsageError(f"--cache is one of {', '.join(CACHES)}.")
+    checkouts = Checkouts(folder, asked.suites)  # those of the gate that is resumed
     sides = make_sides(asked, checkouts)
     base, head = (sides.trees[side] for side in (BASELINE, CANDIDATE))
     for name, side in (("base", base), ("head", head)):
         _terminal.say(f"{name} is {side.commit[:10]}{' with changes' if side.dirty else ''}.")
     both, missing, fresh = find_items(asked, sides)
-    machine, stacks = probe(asked.device, sides)
+    machine, stacks, arch = probe(asked.device, sides)
     if asked.head and base.tree == head.tree and stacks[BASELINE] == stacks[CANDIDATE] and not asked.everything:
         _terminal.say("both sides are the same sources in the same stack: everything is timed, as a test of the gate.")
         asked = replace(asked, everything=True)
-    now = _run(asked, checkouts, sides, machine, stacks, (both, missing, fresh))
+    left: list[Offer] = []
+    if not asked.everything and stacks[BASELINE] == stacks[CANDIDATE]:
+        paths = untouched(sides, both)
+        left = [offer for offer in both if offer.path in paths]
+        both = [offer for offer in both if offer.path not in paths]
+    now = _run(asked, checkouts, sides, machine, stacks, (both, missing, fresh, left))
     if earlier:
         _refuse_other_sides(earlier, now)
-    noise = earlier.selection["noise"] if earlier else _noise(store, machine, both)
+    noise = earlier.selection["noise"] if earlier else noise_of_items(store, machine.key, both)
     now = replace(now, selection={**now.selection, "noise": noise})
+    sources = sources_of(sides, both)
     plan = DuetPlan(
         offers.items(both),
         offers.items(fresh),
@@ -69,11 +81,13 @@ def measure(asked: Asked, store: Store, checkouts: Checkouts, begun: float) -> R
         now.selection["gates_time"],
         asked.everything,
         seconds=asked.seconds,
-        sources=sources_of(sides, both),
+        sources=sources,
         commits={side: tree.commit for side, tree in sides.trees.items()},
     )
     modules = sorted({(offer.case.family, offer.implementation) for offer in [*both, *fresh]})
-    gates = store.gates
+    gates, measured = store.gates, arch if machine.is_gpu else ""
+    has_compiled = earlier is not None and any(row.kind == KIND for row in earlier.rows)
+    compiled = [] if has_compiled else compile_sides(asked, sides, both, sources, measured, _terminal.say)
     with (
         board_lock(machine.board if machine.is_gpu else "", wait=asked.wait, say=_terminal.say),
         gates.resume(asked.resume, now) if earlier else gates.begin(now) as journal,
@@ -85,16 +99,40 @@ def measure(asked: Asked, store: Store, checkouts: Checkouts, begun: float) -> R
             rows=lambda: journal.rows,
             display=partial(BlockDisplay, Console(stderr=True)),
             begun=begun,
+            surveyed_all=partial(_say_what_follows, plan, costs_on(store, machine.key), begun),
         )
-        if plan.items or plan.fresh:
-            duet.run()
-            _against_release(duet, journal, asked, checkouts, sides, modules)
-        journal.update(seconds={"total": time.monotonic() - begun})
+        setup_s = time.monotonic() - begun
+        journal.extend(compiled)
+        try:
+            if plan.items or plan.fresh:
+                duet.run()
+                _against_release(duet, journal, asked, checkouts, sides, modules)
+        except KeyboardInterrupt:
+            if journal.rows:
+                _terminal.say(
+                    f"interrupted: what was measured is kept. Go on with `gemmgate gate --resume {journal.run.id}`."
+                )
+            raise typer.Exit(_terminal.INTERRUPTED) from None
+        before_s = earlier.seconds if earlier else {}
+        spent_s = {"setup": setup_s, **duet.spent_s, "total": time.monotonic() - begun}
+        journal.update(seconds={name: taken_s + before_s.get(name, 0.0) for name, taken_s in spent_s.items()})
         if not journal.rows:
             return replace(journal.run, rows=())
         path = journal.finish()
     _terminal.say(f"stored as {path}")
     return gates.load(str(path))
+
+
+def _say_what_follows(plan: DuetPlan, costs: Costs, begun: float, items: Sequence[Item]) -> None:
+    """Once it is known what is timed."""
+    if not items or not plan.gates_time:
+        return
+    found = forecast(0, [plan.noise.get(item.path) for item in items], replace(costs, setup_s=0.0), gates_time=True)
+    _terminal.say(f"{len(items)} items are timed: about {found.total_s:.0f} s more where nothing changed.")
+    if plan.seconds is not None:
+        left_s = max(plan.seconds - (time.monotonic() - begun), 0.0)
+        if found.total_s > left_s:
+            _terminal.say(f"--seconds {plan.seconds:g} leaves {left_s:.0f} s: what is not reached cannot be judged.")
 
 
 def _run(
@@ -103,10 +141,10 @@ def _run(
     sides: Sides,
     machine: Machine,
     stacks: Mapping[str, Stack],
-    found: tuple[list[Offer], list[Offer], list[Offer]],
+    found: tuple[list[Offer], list[Offer], list[Offer], list[Offer]],
 ) -> Run:
     base, head = (sides.trees[side] for side in (BASELINE, CANDIDATE))
-    both, missing, fresh = ([[o.case.family, o.case.name, o.implementation] for o in of] for of in found)
+    both, missing, fresh, left = ([[o.case.family, o.case.name, o.implementation] for o in of] for of in found)
     utc = utc_now()
     accepted = checkouts.read(base, ACCEPTED) or ""
     read_acceptances(accepted, ACCEPTED)  # what is wrong with it is said before anything is measured
@@ -121,6 +159,7 @@ def _run(
         "items": both,
         "missing": missing,
         "new": fresh,
+        "untouched": left,
         "files": files_of(found[0], sides.trees[BASELINE]),
         "noise": {},
         "accepted": accepted,
@@ -146,18 +185,6 @@ def _told(side: SideTree, python: str) -> dict[str, Any]:
         "tree": side.tree,
         "python": python,
     }
-
-
-def _noise(store: Store, machine: Machine, both: Sequence[Offer]) -> dict[str, list[Any]]:
-    """What calibrations of this machine and gates of unchanged code know of the items' noise."""
-    paths = {offer.path for offer in both}
-    runs = []
-    for folder in (store.calibrations, store.gates):
-        infos = [info for info in folder.runs() if info.machine == machine.key and info.state == "finished"]
-        runs += [folder.load(str(info.path)) for info in infos]
-    runs = [run for run in runs if "base" not in run.selection or is_unchanged(run)]
-    found = noise_by_case(sorted(runs, key=lambda run: run.utc))
-    return {path: [n.sd, n.two_modes, n.source, n.blocks] for path, n in found.items() if path in paths}
 
 
 def _resumed(asked: Asked, earlier: Run) -> Asked:

@@ -43,6 +43,8 @@ def command(
     options = [*_passed("--family", family), *_passed("--case", case), *_passed("--impl", impl)]
     options += ["--device", _options.device(device), *(word for path in suite or () for word in ("--suite", str(path)))]
     between = _options.globs("--pythons", pythons)
+    if not pythons:
+        bisect.check_ends(own_overlay(), good, bad)
     ask = partial(_ask_pythons if pythons else _ask_commits, good, options)
     answer = ask(bad)
     if answer != "yes":

@@ -13,16 +13,20 @@ from typing import Annotated
 
 import typer
 
-from gemmgate.suite import report
+from gemmgate.suite import profiles, report
 from gemmgate.suite.acceptances import Acceptances, read_acceptances
 from gemmgate.suite.checkouts import ACCEPTED, Checkouts
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
+from gemmgate.suite.cli._compiled_sides import ARCHITECTURES
+from gemmgate.suite.cli._foresee import foresee
 from gemmgate.suite.cli._gate_sides import Asked
 from gemmgate.suite.cli._gating import measure
 from gemmgate.suite.errors import UsageError
+from gemmgate.suite.judged import is_unchanged
 from gemmgate.suite.judgement import Judgement, judgement
-from gemmgate.suite.records import Run
+from gemmgate.suite.records import METHOD_VERSION, Run
+from gemmgate.suite.replay import replay as replayed
 from gemmgate.suite.store import Store
 from gemmgate.suite.watch import watched
 
@@ -59,12 +63,32 @@ def command(
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="End with exit code 3 where another gate has the GPU.")
     ] = False,
+    static: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--static",
+            metavar="NAME,...",
+            help=f"GPUs that changed kernels are compiled for, or none. Default: {','.join(ARCHITECTURES)}.",
+        ),
+    ] = None,
     cache: Annotated[str, typer.Option(help="Cache state: cold or hot. Default: cold on a GPU, hot on a CPU.")] = "",
     resume: Annotated[str, typer.Option(metavar="GATE", help="Go on with a gate that was interrupted.")] = "",
     show: Annotated[str, typer.Option(metavar="GATE", help="Only show a stored one: an id, a path, latest.")] = "",
+    plan: Annotated[
+        str,
+        typer.Option(metavar="MACHINE", help="Only say what it would take: here, or on a machine of the results."),
+    ] = "",
     watch: Annotated[
         bool, typer.Option("--watch", help="Only show what stored gates of unchanged code say about the gate.")
     ] = False,
+    replay: Annotated[
+        str,
+        typer.Option(
+            metavar="RUN,...",
+            help="Only play the gate on recorded blocks, for its false alarms and power: of calibrations and gates of "
+            "unchanged code by id, or all.",
+        ),
+    ] = "",
     format: Annotated[Format, typer.Option(help="How it is shown.")] = Format.TABLE,
     markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write Markdown there too.")] = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit's XML there too.")] = None,
@@ -85,14 +109,24 @@ def command(
     store = options.store(results)
     gates = store.gates
     if watch:
-        found = watched(*_of_one_machine(_finished(gates), _finished(store.calibrations)))
+        found = watched(*_of_one_machine(_comparable(gates), _comparable(store.calibrations)))
         if format is Format.JSON:
             _terminal.put(json.dumps(found.to_json(), indent=1))
         else:
             _terminal.put(report.show_watched(found, width=_terminal.width(), color=_terminal.color()))
         return
+    if replay:
+        found_again = replayed(_recorded(replay, store))
+        how = format.value if format is Format.MARKDOWN else "table"
+        shown = report.show_replayed(found_again, how, width=_terminal.width(), color=_terminal.color())
+        _terminal.put(shown)
+        return
+    state = "finished"
     if show:
-        run = gates.load(show)
+        reading = gates.read(show)
+        run, state = reading.run, reading.state
+        for note in reading.notes:
+            _terminal.say(note)
     else:
         if not base and not (base_python or head_python) and not resume:
             raise UsageError(
@@ -112,10 +146,16 @@ def command(
             resume,
             tuple(suite or ()),
             options.command_line(sys.argv[1:]),
+            _architectures(options.globs("--static", static)),
         )
         with tempfile.TemporaryDirectory(prefix="gemmgate-gate-") as folder:
-            run = measure(asked, store, Checkouts(Path(folder), asked.suites), begun)
-    judged = judgement(run, _accepted(run))
+            if plan:
+                foreseen = foresee(asked, store, Checkouts(Path(folder), asked.suites), plan)
+                shown = report.show_forecast(foreseen, seconds, width=_terminal.width(), color=_terminal.color())
+                _terminal.put(shown)
+                return
+            run = measure(asked, store, Path(folder), begun)
+    judged = judgement(run, _accepted(run), state=state)
     _write(judged, {markdown: Format.MARKDOWN, junit: Format.JUNIT, as_json: Format.JSON})
     _terminal.put(_shown(judged, format))
     if github:
@@ -131,13 +171,44 @@ def command(
     raise typer.Exit(judged.result.exit_code)
 
 
-def _finished(store: Store) -> list[Run]:
-    return [store.load(str(info.path)) for info in store.runs() if info.state == "finished"]
+def _architectures(asked: tuple[str, ...]) -> tuple[str, ...]:
+    """Names that exist; nothing asked for means one of each generation."""
+    if asked == ("none",):
+        return ()
+    for name in asked:
+        if not profiles.target(name).is_gpu:
+            raise UsageError(f"--static {name}: kernels are compiled for GPUs.")
+    return asked or ARCHITECTURES
+
+
+def _comparable(store: Store) -> list[Run]:
+    """Finished ones by the present method: how another one scatters says nothing of it."""
+    runs = [store.load(str(info.path)) for info in store.runs() if info.state == "finished"]
+    return [run for run in runs if run.method == METHOD_VERSION]
+
+
+def _recorded(asked: str, store: Store) -> list[Run]:
+    """Runs with blocks of unchanged code: those named, else all of one machine by the present method."""
+    if asked != "all":
+        return [_of_either(name, store) for name in options.globs("--replay", [asked])]
+    gates, calibrations = _of_one_machine(_comparable(store.gates), _comparable(store.calibrations))
+    found = [*calibrations, *(run for run in gates if is_unchanged(run) and run.selection["everything"])]
+    if not found:
+        raise UsageError(
+            f"No calibration and no gate of unchanged code by method {METHOD_VERSION} is in {store.root}: "
+            "`gemmgate calibrate --power` makes one. Runs of an older method can be named."
+        )
+    return found
+
+
+def _of_either(name: str, store: Store) -> Run:
+    known = [info.id for info in store.gates.runs()]
+    return (store.gates if name in known else store.calibrations).load(name)
 
 
 def _of_one_machine(gates: list[Run], calibrations: list[Run]) -> tuple[list[Run], list[Run]]:
-    """Those of the machine that gated last, or that was calibrated last."""
-    newest = (gates or calibrations)[-1:]
+    """Those of the machine whose times were gated last, or that was calibrated last."""
+    newest = ([run for run in gates if run.selection["gates_time"]] or calibrations or gates)[-1:]
     if newest:
         _terminal.say(f"machine {newest[0].machine.key}.")
     keys = {run.machine.key for run in newest}

@@ -71,9 +71,10 @@ def narrowed(run: Run, wanted: dict[str, tuple[str, ...]]) -> Run:
 def remarks(reading: Reading) -> list[str]:
     """What a reader should know about a run that is not finished, or not all there."""
     run, rows = reading.run, len(reading.run.rows)
+    command = " ".join(run.command.split()[:2]) or "gemmgate run"
     said = {
         "running": f"run {run.id} goes on: {rows} rows so far.",
-        "interrupted": f"run {run.id} was interrupted after {rows} rows: `gemmgate run --resume {run.id}` goes on.",
+        "interrupted": f"run {run.id} was interrupted after {rows} rows: `{command} --resume {run.id}` goes on.",
     }
     return [*([said[reading.state]] if reading.state in said else []), *reading.notes]
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 
+from gemmgate.suite.compiling.instructions import TENSOR_CORES
 from gemmgate.suite.errors import CannotMeasureError
 
 GROUPS: Mapping[str, str] = {
@@ -27,7 +28,6 @@ GROUPS: Mapping[str, str] = {
 """What is counted: a group's name, and how the opcodes of NVIDIA's disassembler begin that belong to it.
 
 A load counts as one of 16 bytes a thread where it fetches 16 or 32."""
-TENSOR_CORES = ("mma", "wgmma", "tcgen05")
 """Groups that compute on tensor cores, oldest first."""
 
 _GROUP = {name: re.compile(pattern) for name, pattern in GROUPS.items()}

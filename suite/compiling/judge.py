@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gemmgate.suite.compare import Comparison, Verdict
-from gemmgate.suite.compiling.cubin import TENSOR_CORES
+from gemmgate.suite.compiling.instructions import TENSOR_CORES
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.records import Row, Stack
 

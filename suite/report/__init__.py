@@ -9,13 +9,17 @@ from typing import Literal, get_args
 from gemmgate.suite.calibration import Calibration
 from gemmgate.suite.compare import Comparison
 from gemmgate.suite.errors import unknown
+from gemmgate.suite.forecast import Forecast
 from gemmgate.suite.gate import GateResult
 from gemmgate.suite.judgement import Judgement
 from gemmgate.suite.records import Run
+from gemmgate.suite.replay import Replayed
 from gemmgate.suite.report import calibration as _calibration
 from gemmgate.suite.report import comparisons as _comparisons
+from gemmgate.suite.report import forecast as _forecast
 from gemmgate.suite.report import gate as _gate
 from gemmgate.suite.report import markdown, measured, text
+from gemmgate.suite.report import replay as _replay
 from gemmgate.suite.report import timers as _timers
 from gemmgate.suite.report import tuning as _tuning
 from gemmgate.suite.report.annotations import gate_annotations
@@ -54,6 +58,8 @@ __all__ = [
     "rows_json",
     "show",
     "show_calibration",
+    "show_forecast",
+    "show_replayed",
     "show_timers",
     "show_tuning",
     "show_watched",
@@ -87,6 +93,16 @@ def show_calibration(
 def show_timers(run: Run, format: str, *, width: int | None = None, color: bool = False) -> str:
     """A comparison of timers as a table or as Markdown."""
     return _rendered(_timers.blocks(run), format, width, color)
+
+
+def show_forecast(found: Forecast, seconds: float | None, *, width: int | None = None, color: bool = False) -> str:
+    """What a gate will take, as a table; `seconds` is what it is given."""
+    return text.render(_forecast.blocks(found, seconds), width=width, color=color)
+
+
+def show_replayed(found: Replayed, format: str, *, width: int | None = None, color: bool = False) -> str:
+    """What recorded blocks say of the gate, as a table or as Markdown."""
+    return _rendered(_replay.blocks(found), format, width, color)
 
 
 def _rendered(blocks: Sequence[Block], format: str, width: int | None, color: bool) -> str:

@@ -88,6 +88,11 @@ def watch_blocks(found: Watched) -> list[Block]:
             f"at most {found.share.high:.1%} of gates, with 95 % confidence."
         )
         lines.append(f"{units.counted(found.unjudged, 'gate')} of them could not judge an item.")
+    if found.untimed:
+        lines.append(
+            f"{units.counted(found.untimed, 'gate')} of unchanged code on a CPU, where times are not judged, "
+            "says nothing about false alarms."
+        )
     if found.resampled:
         played = found.resampled
         lines.append(

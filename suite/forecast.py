@@ -1,0 +1,131 @@
+"""What a gate will take: its stages, how many items are in each, and their seconds. Pure.
+
+Seconds an item and block follow from what earlier gates and calibrations of the machine were busy with. How many items
+each stage still has, if nothing changed, is found by playing gates with the rule itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemmgate.suite.block_rule import GATED_BLOCKS
+from gemmgate.suite.block_values import values
+from gemmgate.suite.looks import LOOKS, SCREEN_EARLY, Noise
+from gemmgate.suite.records import Run
+from gemmgate.suite.rehearsal import rehearse
+from gemmgate.suite.stages import SHOWN_BLOCKS
+
+PLAYED = 20
+"""Gates that are played to find how many items a stage has."""
+TYPICAL_SD = 0.005
+"""Block standard deviation of an item of which none is known: the middle of what was seen on an H200."""
+_SEED = 20250331
+_IN_BLOCKS = ("prepare", "mount", "settle", "visits")
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds: before the survey, of an item in the survey, of an item in a block, of a block besides."""
+
+    setup_s: float
+    survey_s: float
+    item_s: float
+    block_s: float
+    source: str
+
+
+ON_A_GPU = Costs(15.0, 0.7, 0.34, 0.5, "an H200")
+ON_A_CPU = Costs(10.0, 1.0, 1.0, 4.0, "a CPU of two cores")
+"""Where no run of the machine tells."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """`items` as expected, on average where not all; `visits` are timed intervals, four an item and block."""
+
+    name: str
+    items: float
+    blocks: str
+    visits: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Of a gate that finds nothing. `changed_s` is what each item that did change adds, at least and at most."""
+
+    stages: tuple[Stage, ...]
+    changed_s: tuple[float, float]
+    costs: Costs
+
+    @property
+    def total_s(self) -> float:
+        return sum(stage.seconds for stage in self.stages)
+
+
+def costs_of(runs: Sequence[Run], default: Costs) -> Costs:
+    """From gates and calibrations of one machine, oldest first; the newest that says a thing tells it."""
+    setup_s, survey_s, item_s, block_s, source = (
+        default.setup_s,
+        default.survey_s,
+        default.item_s,
+        default.block_s,
+        default.source,
+    )
+    for run in runs:
+        found = [value for value in values(run.rows) if not value.edited]
+        spent = run.seconds
+        if found and "visits" in spent and not any(value.level for value in found):
+            item_s = sum(spent.get(name, 0.0) for name in _IN_BLOCKS) / len(found)
+            block_s = spent.get("start", 0.0) / len({value.block for value in found})
+            source = run.id
+        surveyed = len({row.path for row in run.rows if row.kind == "count"})
+        if surveyed and "survey" in spent:
+            survey_s = spent["survey"] / surveyed
+            setup_s = spent.get("setup", setup_s)
+    return Costs(setup_s, survey_s, item_s, block_s, source)
+
+
+def forecast(surveyed: int, noise: Sequence[Noise | None], costs: Costs, *, gates_time: bool) -> Forecast:
+    """Of a gate that surveys so many items and times those of which `noise` is given, None where it is not known."""
+    first = [
+        Stage("sides, interpreters, lists", 0, "", 0, costs.setup_s),
+        Stage("survey", surveyed, "", 0, surveyed * costs.survey_s),
+    ]
+    if not gates_time:
+        return Forecast((*first, _stage("shown", len(noise), SHOWN_BLOCKS, costs)), (0.0, 0.0), costs)
+    late, fresh = _expected(noise)
+    steps = (
+        _stage("screen, all", len(noise), SCREEN_EARLY, costs),
+        _stage("screen, what is not clear", late, GATED_BLOCKS[0] - SCREEN_EARLY, costs),
+        Stage(
+            "confirm, flagged in vain",
+            fresh / LOOKS[0],
+            f"{LOOKS[0]} to {LOOKS[-1]}",
+            round(4 * fresh),
+            fresh * costs.item_s + (LOOKS[0] * costs.block_s if fresh >= 1 else 0.0),
+        ),
+    )
+    each = [(GATED_BLOCKS[0] - SCREEN_EARLY + look) * costs.item_s for look in (LOOKS[0], LOOKS[-1])]
+    return Forecast((*first, *steps), (each[0], each[1]), costs)
+
+
+def _stage(name: str, items: float, blocks: int, costs: Costs) -> Stage:
+    seconds = blocks * (items * costs.item_s + costs.block_s) if items else 0.0
+    return Stage(name, items, str(blocks), round(4 * items * blocks), seconds)
+
+
+def _expected(noise: Sequence[Noise | None]) -> tuple[float, float]:
+    """Without a change: items that the first blocks leave open, and blocks of confirmation in all."""
+    if not noise:
+        return 0.0, 0.0
+    source = np.random.default_rng(_SEED)
+    sds = [TYPICAL_SD if one is None else one.sd for one in noise]
+    played = rehearse(
+        lambda case, blocks: source.normal(0.0, sds[case], size=blocks), noise, [0.0] * len(noise), PLAYED
+    )
+    late = played.screen_blocks / PLAYED - SCREEN_EARLY * len(noise)
+    return late / (GATED_BLOCKS[0] - SCREEN_EARLY), played.confirm_blocks / PLAYED
