@@ -254,8 +254,7 @@ class Blocks:
         if any(worker.machine.board != self._board for worker in pair.workers.values()):
             pair.end()
             raise CannotMeasureError(
-                "Fresh workers found another board than the first block was on. What was measured is kept: "
-                "go on with --resume."
+                "Fresh workers found another board than the first block was on, which would not compare."
             )
         return pair
 

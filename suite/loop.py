@@ -295,7 +295,7 @@ class Loop:
         self._worker = self._restart()
         if self._worker.machine.board != self._board:
             raise CannotMeasureError(
-                "The fresh worker found another board than the run began on. Its rows are kept: go on with --resume."
+                "The fresh worker found another board than the run began on, which would not compare."
             )
 
     def _emit(self, state: CaseState, cache: str, reply: Mapping[str, Any], crossed: Crossed, singly: Singly) -> None:

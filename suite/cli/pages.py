@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gemmgate.suite import pages
+from gemmgate.suite.again import go_on
 from gemmgate.suite.cli import _options, _terminal
 from gemmgate.suite.errors import UsageError, unknown
 from gemmgate.suite.records import Run
@@ -57,13 +59,13 @@ def _named(text: str, stores: Mapping[str, Store]) -> tuple[str, str]:
     if name not in stores:
         raise unknown("block", name, stores)
     reading = stores[name].read(reference)
-    _refuse_unfit(reading.run, reading.state)
+    _refuse_unfit(reading.run, reading.state, stores[name].root)
     return name, reading.run.id
 
 
-def _refuse_unfit(run: Run, state: str) -> None:
+def _refuse_unfit(run: Run, state: str, root: Path) -> None:
     if state != "finished":
-        raise UsageError(f"Run {run.id} is {state}: finish it with `gemmgate run --resume {run.id}` before showing it.")
+        raise UsageError(f"Run {run.id} is {state}: finish it with `{go_on(run, root)}` before showing it.")
     if run.dirty:
         raise UsageError(
             f"Run {run.id} was measured with uncommitted changes: nobody could repeat it. Commit, and run again."

@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from gemmgate.suite import catalog, loop, warming
+from gemmgate.suite.again import go_on
 from gemmgate.suite.case_rows import missing
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
@@ -173,7 +174,7 @@ def command(
     if done.skipped:
         _terminal.say(
             f"{len(done.skipped)} of {len(choices)} cases found no time within --seconds {seconds:g}; "
-            f"go on with `gemmgate run --resume {finished.id}`."
+            f"go on with `{go_on(finished, store.root)}`."
         )
     raise typer.Exit(_exit_code(finished))
 
