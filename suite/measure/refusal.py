@@ -42,6 +42,8 @@ def status_of(error: Exception) -> dict[str, Any]:
         "ImpossibleTime": ("invalid", "impossible_time"),
     }
     status, reason = known.get(kind, ("error", kind))
+    if "DefaultCPUAllocator" in text:  # torch has no exception of its own for it
+        status, reason = known["MemoryError"]
     fatal = kind == "AcceleratorError" or any(sign in text for sign in _FATAL_SIGNS)
     return {
         "status": status,
