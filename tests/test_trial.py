@@ -93,7 +93,7 @@ def test_outcome_of_what_fits_beside_what_does_not() -> None:
     ],
 )
 def test_outcome_without_memory(status: str, reason: str, said: str) -> None:
-    """What found no memory while it was checked, or was killed for it, is not judged; a wrong one beside it is wrong."""
+    """What found no memory while it was checked, or was killed for it, is not judged; a wrong one beside it is."""
     failed = runs.row("mine", status=status, reason=reason, detail="detail", case="case1", cache="")
     came_to = outcome_of(trial(failed, of=3, timed=False))
     assert came_to.lines == (f"Not judged: {said} (case1).", "  2 further cases not tried.")

@@ -16,7 +16,7 @@ from gemmgate.suite import loop
 from gemmgate.suite.catalog import Catalog, Choice, Selection, offered
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
-from gemmgate.suite.cli._measuring import measure_limits, run_loop, usual_caches
+from gemmgate.suite.cli._measuring import measure_limits, run_loop, too_short, usual_caches
 from gemmgate.suite.commits import Commit, describe_commit
 from gemmgate.suite.errors import CannotMeasureError, UsageError
 from gemmgate.suite.outcomes import row_of, utc_now
@@ -139,7 +139,9 @@ class Trial:
                 console=Console(stderr=True),
                 begun=time.monotonic(),
             )
-            if done.skipped:
+            if len(done.skipped) == len(choices):
+                _terminal.say(too_short(done, seconds))
+            elif done.skipped:
                 _terminal.say(f"{units.counted(len(done.skipped), 'case')} found no time: ask for more --seconds.")
             return finish(done.spent.to_json())
 

@@ -174,7 +174,7 @@ class Bench:
                     detail = (
                         f"{MIN_SAMPLES} rounds take {least_s:.1f} s, and {most_s - spent_s:.1f} s are left of --seconds"
                     )
-                    raise Refused("skipped", "budget", detail)
+                    raise Refused("skipped", "budget", detail, least_s=least_s)
                 if seconds is not None and energy:
                     seconds = max(seconds - ENERGY_S * len(timed), 0.0)
                 left_s = None if seconds is None else max(seconds - spent_s, 0.0)
