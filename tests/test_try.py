@@ -313,6 +313,7 @@ def test_a_case_beyond_the_memory_is_not_tried(kernels: Path, tmp_path: Path, mo
     [
         ({"ok": True}, ["m1", "m2"]),
         ({"status": "out_of_memory", "reason": "device_memory", "detail": "", "fatal": False}, ["m1"]),
+        ({"status": "unsupported", "reason": "does_not_fit", "detail": "", "fatal": False}, ["m1"]),
         ({"status": "broken", "reason": "not_finite", "detail": "", "fatal": False}, []),
         ({"status": "error", "reason": "sigkill", "detail": "", "fatal": True}, []),
     ],
