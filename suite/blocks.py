@@ -33,7 +33,7 @@ LEAST_FREE = 0.5
 """Share of the device's memory below which no more items are held ready at once."""
 ROOMY_BYTES = 32 * 2**30
 """Host memory from which on the workers of two later blocks start while one is measured; else those of one."""
-_CROWDED = ("ring_too_large", "device_memory")
+_CROWDED = ("ring_too_large", "does_not_fit", "device_memory")
 """Reasons that other items' memory may be to blame for."""
 _TRIES = 2
 _SPARE = 1.1
@@ -268,8 +268,7 @@ class Blocks:
         if any(worker.machine.board != self._board for worker in pair.workers.values()):
             pair.end()
             raise CannotMeasureError(
-                "Fresh workers found another board than the first block was on. What was measured is kept: "
-                "go on with --resume."
+                "Fresh workers found another board than the first block was on, which would not compare."
             )
         return pair
 

@@ -3,6 +3,9 @@
 A claim is a speed-up over cuBLAS on the claimant's chip. It is put beside the geometric mean of our ratios
 over the same cases, on our chip: once by calls timed singly with events (`gemmgate run --timer events`), as
 these claims were measured, and once by our own method. Times of different chips are never compared.
+
+Several runs are read together where machine, method and libraries are the same: the newest of a case counts. A
+figure is of one such group, the one that has most of the claim's cases, of equal ones the newest.
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ from gemmgate.suite.statistics import geometric_mean
 
 TOLERANCE = 0.02
 """A mean this far below the claim still reproduces it: launches of one code differ by a percent."""
+
+LEAST_SHARE = 0.25
+"""An implementation with fewer cases than this share of what another has gives no figure beside it."""
 
 Verdict = Literal["REPRODUCED", "NOT REPRODUCED", "NOT RUN"]
 Timing = Literal["published", "ours"]
@@ -42,7 +48,8 @@ class Claim:
     """`low` to `high` times as fast as cuBLAS, over the cases of `tag` with K from `least_k` on.
 
     An infinite `high` means more than `low`.
-    `implementations` are those of ours that do the same: the first that a run has counts; empty where we have none.
+    `implementations` are those of ours that do the same, the nearest first: it counts unless another has far more
+    cases (`LEAST_SHARE`). Empty where we have none.
     """
 
     what: str
@@ -59,13 +66,20 @@ class Claim:
 
 @dataclass(frozen=True)
 class Figure:
-    """Our mean over `cases` cases, None where nothing was measured; `why` says what is missing."""
+    """Our mean over `cases` cases, None where nothing was measured; `why` says what is missing.
+
+    `runs` are the ids of the runs that the cases come from, `days` the first and the last day on which they were
+    measured, by `method`.
+    """
 
     verdict: Verdict
     mean: float | None = None
     cases: int = 0
     implementation: str = ""
     why: str = ""
+    method: int = 0
+    days: tuple[str, str] = ("", "")
+    runs: frozenset[str] = frozenset()
 
 
 _TALK = Source(
@@ -89,11 +103,12 @@ _POST = Source(
 )
 _BF16, _FP16, _IEEE, _TF32 = ("bf16", "acc32"), ("fp16", "acc32"), ("fp32", "ieee"), ("fp32", "tf32")
 _DECOMPOSED = ("inductor_decompose_k", "decompose_k_best")
+_DECOMPOSED_FUSED = ("decompose_k_fused", "decompose_k_then_epilogue")
 _WAYS = (
     ("Inductor's max-autotune", ("inductor_max_autotune",)),
-    ("custom op with autotuned decompositions", ("custom_op_autotune",)),
-    ("decompose-K in two Triton launches", ("triton_split_k",)),
-    ("decompose-K in one launch, in TLX", ()),
+    ("custom op with autotuned decompositions", ("custom_op_autotune", "decompose_k_fused")),
+    ("decompose-K in two Triton launches", ("triton_split_k", "two_launches")),
+    ("decompose-K in one launch, in TLX", ("last_arrival", "grid_barrier")),
 )
 _MEANS: tuple[tuple[str, tuple[str, str], str, str, tuple[float, ...]], ...] = (
     ("bf16", _BF16, "none", "dense_splitk", (1.140, 1.192, 1.230, 1.288)),
@@ -110,7 +125,7 @@ CLAIMS: tuple[Claim, ...] = (
         1.30,
         1.40,
         (_BF16, _FP16),
-        _DECOMPOSED,
+        _DECOMPOSED_FUSED,
         "relu",
         _FUSED,
     ),
@@ -130,22 +145,62 @@ CLAIMS: tuple[Claim, ...] = (
 )
 
 
-def figure(claim: Claim, run: Run | None, timing: Timing, cache: str = "cold") -> Figure:
-    """What a run says about a claim, by its rows of one way of timing, in one cache state."""
-    if run is None:
+def figure(claim: Claim, runs: Sequence[Run], timing: Timing, cache: str = "cold") -> Figure:
+    """What runs say about a claim, by their rows of one way of timing, in one cache state."""
+    if not runs:
         return Figure("NOT RUN", why="no run")
-    if not run.machine.is_gpu:
+    groups = _alike([run for run in runs if run.machine.is_gpu])
+    if not groups:
         return Figure("NOT RUN", why="not on a GPU")
-    mine = [row for row in run.rows if _is_about(claim, row) and row.cache == cache]
-    timed = [row for row in mine if (row.timer, row.phase) == _WAYS_OF_TIMING[timing]]
-    for name in claim.implementations:
-        rated = rate([row for row in timed if row.implementation in (name, row.yardstick)])
-        ratios = [r.ratio.estimate for r in rated if r.ratio and r.row.implementation == name]
-        if ratios:
-            mean = geometric_mean(ratios)
-            verdict: Verdict = "REPRODUCED" if mean >= claim.low * (1 - TOLERANCE) else "NOT REPRODUCED"
-            return Figure(verdict, mean, len(ratios), name)
-    return Figure("NOT RUN", why=_why(claim, mine, {row.family for row in run.rows}))
+    rows = [[row for run in group for row in _timed(claim, run, timing, cache)] for group in groups]
+    of_each = [list(filter(None, (_figure(claim, of, name) for of in rows))) for name in claim.implementations]
+    found = [max(made, key=lambda one: one.cases) for made in of_each if made]  # of equal ones the first, so the newest
+    most = max((one.cases for one in found), default=0)
+    for one in found:
+        if one.cases >= LEAST_SHARE * most:
+            return one
+    mine = [row for run in runs for row in run.rows if _is_about(claim, row) and row.cache == cache]
+    return Figure("NOT RUN", why=_why(claim, mine, {row.family for run in runs for row in run.rows}))
+
+
+def _alike(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs whose ratios mean the same, the group with the newest run first."""
+    groups: dict[tuple[object, ...], list[Run]] = {}
+    for run in sorted(runs, key=lambda run: run.utc, reverse=True):
+        stack = run.stack
+        key = (run.method, run.machine.key, stack.torch, stack.triton, stack.cuda, stack.cublas)
+        groups.setdefault(key, []).append(run)
+    return list(groups.values())
+
+
+def _timed(claim: Claim, run: Run, timing: Timing, cache: str) -> list[Row]:
+    return [
+        replace(row, run_id=run.id)  # a resumed run carries rows of another id
+        for row in run.rows
+        if _is_about(claim, row) and row.cache == cache and (row.timer, row.phase) == _WAYS_OF_TIMING[timing]
+    ]
+
+
+def _figure(claim: Claim, rows: Sequence[Row], name: str) -> Figure | None:
+    """The mean of one implementation, by the newest ratio of each case; None without a ratio."""
+    rated = rate([row for row in rows if row.implementation in (name, row.yardstick)])
+    ratios = {}
+    for one in sorted(rated, key=lambda one: one.row.utc):
+        if one.ratio and one.row.implementation == name:
+            ratios[one.row.case] = one
+    if not ratios:
+        return None
+    mean = geometric_mean([one.ratio.estimate for one in ratios.values() if one.ratio])
+    days = sorted(one.row.utc[:10] for one in ratios.values())
+    return Figure(
+        "REPRODUCED" if mean >= claim.low * (1 - TOLERANCE) else "NOT REPRODUCED",
+        mean,
+        len(ratios),
+        name,
+        method=next(iter(ratios.values())).row.method,
+        days=(days[0], days[-1]),
+        runs=frozenset(one.row.run_id for one in ratios.values()),
+    )
 
 
 def _is_about(claim: Claim, row: Row) -> bool:

@@ -276,7 +276,8 @@ def _repro(run: Run, row: Row) -> str:
         if told.get("python"):
             sides += [f"--{side}-python", told["python"]]
     only = ["--family", row.family, "--case", row.case, "--impl", row.implementation, "--all"]
-    return shlex.join(["gemmgate", "gate", *sides, *only])
+    suites = [word for folder in run.selection.get("suites", ()) for word in ("--suite", folder)]
+    return shlex.join(["gemmgate", "gate", *sides, *only, *suites])
 
 
 def worst_first(found: Sequence[Judged]) -> list[Judged]:

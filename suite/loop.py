@@ -95,11 +95,17 @@ class Loop:
         self._progress = progress
         self._begun = begun
         self._fixed_s: list[float] = []
+        self._has_times = False
         self.spent = Spent()
         self.skipped: list[Choice] = []
+        self.enough_s: float | None = None
 
     def run(self) -> None:
-        """Emits the rows of each case as the case is done. Cases that `seconds` leave no time for are in `skipped`."""
+        """Emits the rows of each case as the case is done. Cases that `seconds` leave no time for are in `skipped`.
+
+        The first case may take as long again, since a run without a number is of no use; where that was too short,
+        `enough_s` are seconds that would have done.
+        """
         steps = [(choice, data) for choice in self._plan.choices for data in self._plan.data]
         try:
             for index, (choice, data) in enumerate(steps):
@@ -116,6 +122,13 @@ class Loop:
 
     def _left_s(self) -> float | None:
         return None if self._plan.seconds is None else self._plan.seconds - (time.monotonic() - self._begun)
+
+    def _most_s(self) -> float | None:
+        """What sampling a case may take."""
+        left_s = self._left_s()
+        if left_s is None or self._has_times:
+            return left_s
+        return max(left_s, self._plan.seconds or 0.0)
 
     def _skip(self, choice: Choice) -> None:
         if choice not in self.skipped:
@@ -139,6 +152,8 @@ class Loop:
             crossed = self._cross_check(state, cache, reply) if self._plan.cross_check and not index else {}
             singly = self._singly(state, cache, reply) if self._plan.singly and not index else {}
             self._emit(state, cache, reply, crossed, singly)
+        else:
+            self._has_times = self._has_times or bool(state.ready)
         self._fixed_s.append(fixed_s)
         try:
             self._ask("drop", CHECK_DEADLINE_S)
@@ -191,7 +206,7 @@ class Loop:
 
         Time that a culprit took is not held against the others.
         """
-        most_s = self._left_s()
+        most_s = self._most_s()
         while state.ready:
             names = list(state.ready)
             self._progress.step("", f"sample {len(names)} implementations, {cache}")
@@ -205,6 +220,8 @@ class Loop:
                 self.spent.measuring += reply["measure_s"]
                 return reply
             if reply["status"] == "skipped":
+                if not self._has_times and self.enough_s is None:
+                    self.enough_s = time.monotonic() - self._begun + _SPARE * reply["least_s"]
                 return None
             if not reply.get("fatal"):
                 return {"measured": dict.fromkeys(names, reply), "measure_s": 0.0, "roof_s": None}
@@ -295,7 +312,7 @@ class Loop:
         self._worker = self._restart()
         if self._worker.machine.board != self._board:
             raise CannotMeasureError(
-                "The fresh worker found another board than the run began on. Its rows are kept: go on with --resume."
+                "The fresh worker found another board than the run began on, which would not compare."
             )
 
     def _emit(self, state: CaseState, cache: str, reply: Mapping[str, Any], crossed: Crossed, singly: Singly) -> None:

@@ -6,11 +6,11 @@
 
 The first word says what to write: `table`, `claims` or `static` from a run, `choices` from a run too (with `family`,
 `impl` as the dispatcher and the library's calls behind it, `then` as a family that goes on from there, and `parts` of
-`sums,shapes,decisions,then`),
-`trial`, what `gemmgate try` printed, `calibration` (with `parts=noise,power`) from a calibration, `timers` from a
-comparison of timers. `choices` and `timers` have a `picture=<file>.svg`, which is written beside the page. The word
-behind the colon names the block, or the machine that it is about. `run` may be several ids with commas between them.
-Without it a block says that nothing was measured yet.
+`sums,shapes,decisions,then`), `trial`, what `gemmgate try` printed, `calibration` (with `parts=noise,power`) from a
+calibration, `timers` from a comparison of timers. `choices` and `timers` have a `picture=<file>.svg`, which is written
+beside the page. The word behind the colon names the block, or the machine that it is about. `run` may be several ids
+with commas between them: of one method and stack, but for claims, which take of each method what it has. Without it a
+block says that nothing was measured yet.
 """
 
 from __future__ import annotations
@@ -115,10 +115,11 @@ def rewritten(page: str, load: Load, runs: Mapping[str, str]) -> str:
 
 def rendered(block: Block, load: Load) -> str:
     """What belongs between the markers of a block."""
-    run = load(block) if block.run else None
     cache = block.options.get("cache", "cold")
-    if block.kind == "claims":
-        return f"\n{claims_table(run, cache)}\n"
+    if block.kind == "claims":  # of several methods, perhaps, which are no one run
+        each = [replace(block, options={**block.options, "run": name}) for name in _words(block, "run")]
+        return f"\n{claims_table([load(one) for one in each], cache)}\n"
+    run = load(block) if block.run else None
     if run is None:
         return "\nNot measured yet.\n\n"
     if block.kind == "static":

@@ -328,7 +328,7 @@ def test_another_board_ends_the_loop() -> None:
     turns = running.run()
     next(turns)
     world.board = "other"
-    with pytest.raises(CannotMeasureError, match="--resume"):
+    with pytest.raises(CannotMeasureError, match="another board"):
         next(turns)
     assert len(rows) == 2
     assert world.alive == 0

@@ -68,7 +68,7 @@ def test_show_says_that_a_run_is_not_finished(store: Store, invoke: Invoke) -> N
     path.write_bytes(path.read_bytes()[:-10])
     result = invoke("show", "--format", "json")
     assert len(json.loads(result.stdout)["rows"]) == 1
-    assert f"was interrupted after 1 rows: `gemmgate run --resume {ID}`" in result.stderr
+    assert f"was interrupted after 1 rows: `gemmgate run --resume {ID} --results {store.root}`" in result.stderr
     assert "torn" in result.stderr
     with store.resume("latest", make_run()):
         assert f"run {ID} goes on: 1 rows so far." in invoke("show").stderr

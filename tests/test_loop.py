@@ -1,6 +1,7 @@
 """The loop over cases: faults cost their own row, time is respected, only what was interleaved shares a visit."""
 
 import dataclasses
+import math
 import time
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from gemmgate.suite import catalog, loop
 from gemmgate.suite.case_rows import missing
+from gemmgate.suite.cli._measuring import too_short
 from gemmgate.suite.records import Limits, Row
 from gemmgate.suite.workers import Worker, WorkerLost
 
@@ -118,7 +120,7 @@ class FakeWorker:
         if op == "sample":
             least_s = 30 * self.sampling_s * len(fields["implementations"])
             if fields["most_s"] is not None and least_s > fields["most_s"]:
-                return {"status": "skipped", "reason": "budget", "at": {}}
+                return {"status": "skipped", "reason": "budget", "least_s": least_s, "at": {}}
             taken_s = max(fields["seconds"] or 0.0, least_s)
             self.clock.now += taken_s
             self.sampled.append(fields["seconds"])
@@ -167,10 +169,22 @@ def test_without_a_budget_the_worker_takes_what_it_needs(monkeypatch):
 
 
 def test_a_case_is_not_measured_badly_for_lack_of_time(monkeypatch):
-    """Where 30 rounds take longer than all that is left, the case has no rows and is left for later."""
+    """Where 30 rounds take longer than all the time, the case has no rows, and how much would do is known."""
     running, rows = _measure_on_a_fake_clock(monkeypatch, 5.0, sampling_s=0.5)
     assert rows == []
     assert len(running.skipped) == 3
+    assert running.enough_s == pytest.approx(1 + 0.4 + 1.2 * 30)
+    again, rows = _measure_on_a_fake_clock(monkeypatch, math.ceil(running.enough_s), sampling_s=0.5)
+    assert {row.case for row in rows} == {"n64-fp32"}
+    assert again.enough_s is None
+
+
+def test_a_start_that_took_all_the_time_leaves_one_number(monkeypatch):
+    """A budget that was used up before the loop began still measures its first case, and no other."""
+    running, rows = _measure_on_a_fake_clock(monkeypatch, 1.2, sampling_s=0.01)
+    assert [(row.case, row.cache) for row in rows] == [("n64-fp32", cache) for cache in ("hot", "hot", "cold", "cold")]
+    assert {row.status for row in rows} == {"ok"}
+    assert [choice.case.name for choice in running.skipped] == ["n128-fp32", "n256-fp32"]
 
 
 def test_a_worker_lost_between_cases_is_replaced(monkeypatch):
@@ -359,3 +373,9 @@ def test_a_worker_that_dies_for_ever_ends_the_case_not_the_run(monkeypatch):
     rows = _cross_check(DyingWorker(_fake_clock(monkeypatch)))
     assert {(row.status, row.reason, row.median_s) for row in rows} == {("error", "sigkill", None)}
     assert len(rows) == 4
+
+
+@pytest.mark.parametrize(("enough_s", "said"), [(34.2, "--seconds 35 is enough for one."), (None, "give more time.")])
+def test_a_budget_that_was_too_short_says_what_would_do(enough_s, said):
+    """Whole seconds, rounded up, where a case was tried; else only that it takes more."""
+    assert too_short(SimpleNamespace(enough_s=enough_s), 1.5) == f"No case found time within --seconds 1.5: {said}"

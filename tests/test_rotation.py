@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="rings hold tensors")
 
 from gemmgate.suite.measure import rotation  # noqa: E402  torch first
+from gemmgate.suite.measure.refusal import status_of  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -47,3 +48,18 @@ def test_tensors_are_found_in_any_nesting():
     one, two = torch.zeros(2), torch.zeros(3)
     assert [t.numel() for t in rotation.tensors_in({"x": [one, (two, "text", 5)]})] == [2, 3]
     assert rotation.storage_bytes([one, two]) == 20
+
+
+def test_a_lack_of_room_is_a_sentence():
+    """What is larger than the free memory is told in GiB; what fits is nothing to say."""
+    said = rotation.no_room(2**60, CPU)
+    assert said.startswith("1073741824.0 GiB are needed, and ")
+    assert rotation.no_room(4096, CPU) == ""
+
+
+def test_memory_that_torch_cannot_get_is_no_fault_of_the_code():
+    """Torch's plain error for a CPU allocation that fails is read as a lack of memory."""
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**60, dtype=torch.uint8)
+    outcome = status_of(caught.value)
+    assert (outcome["status"], outcome["reason"]) == ("out_of_memory", "host_memory")

@@ -61,6 +61,49 @@ def test_outcome_of_what_failed_its_checks() -> None:
     assert came_to.exit_code == 1
 
 
+ROOM = "its inputs and results do not fit into memory: 80.5 GiB are needed, and 21.8 GiB of memory are free"
+
+
+def too_large(case: str = "case1") -> Any:
+    """The row of a case that nobody could be tried on."""
+    return runs.row("mine", status="unsupported", reason="does_not_fit", detail=ROOM, case=case, cache="")
+
+
+def test_outcome_of_what_does_not_fit() -> None:
+    """A case beyond the memory is nobody's fault: it was not tried, which is exit code 3 where it was the only one."""
+    came_to = outcome_of(trial(too_large(), timed=False))
+    assert came_to.lines == (f"Not tried: case1: {ROOM}.",)
+    assert came_to.exit_code == 3
+
+
+def test_outcome_of_what_fits_beside_what_does_not() -> None:
+    """The others are judged, and only they count as right."""
+    came_to = outcome_of(trial(too_large(), runs.row("cublas", 1e-5), runs.row("mine", 5e-6), checked=2, of=2))
+    assert came_to.lines[0].startswith("Not tried: case1: its inputs and results do not fit")
+    assert came_to.lines[1].startswith("Right: mine agrees with the float64 reference on 1 case,")
+    assert came_to.lines[2].startswith("Faster:")
+    assert came_to.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "said"),
+    [
+        ("out_of_memory", "host_memory", "mine found no memory: detail"),
+        ("error", "sigkill", "mine ended, killed by the system as happens where memory runs out: detail"),
+    ],
+)
+def test_outcome_without_memory(status: str, reason: str, said: str) -> None:
+    """What found no memory while it was checked, or was killed for it, is not judged; a wrong one beside it is."""
+    failed = runs.row("mine", status=status, reason=reason, detail="detail", case="case1", cache="")
+    came_to = outcome_of(trial(failed, of=3, timed=False))
+    assert came_to.lines == (f"Not judged: {said} (case1).", "  2 further cases not tried.")
+    assert came_to.exit_code == 3
+    wrong = runs.row("mine", status="broken", reason="error_above_bound", detail="error 0.1", case="case0", cache="")
+    both = outcome_of(trial(wrong, failed, checked=2, of=2, timed=False))
+    assert both.lines[0] == "Wrong: mine failed on 1 of 2 cases, so nothing was timed."
+    assert both.exit_code == 1
+
+
 def test_mean_of_one_is_itself() -> None:
     """The geometric mean of one ratio has its interval."""
     mean = mean_interval([Interval(1.2, 1.1, 1.3, 0.95)])

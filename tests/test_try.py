@@ -288,6 +288,45 @@ def test_a_wrong_function_has_exit_code_1_and_no_time(kernels: Path, tmp_path: P
     assert outcome_of(stored).exit_code == 1
 
 
+def test_a_case_beyond_the_memory_is_not_tried(kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 3 where that is the only case; where another fits, that one is timed and its outcome counts."""
+    monkeypatch.setattr(_trial, "measure_limits", lambda worker: Limits())
+    options = ["--family", "dense_splitk", "--seconds", 2, "--device", "cpu"]
+    alone = called("try", f"{kernels}:right", *options, "--case", "m300000-n300000-k300000-fp32")
+    assert alone.exit_code == 3
+    assert alone.stdout.startswith("Not tried: m300000-n300000-k300000-fp32: its inputs and results do not fit into")
+    assert "Wrong" not in alone.stdout
+    options += ["--case", f"{CASE},m300000-n300000-k300000-fp32", "--results", tmp_path]
+    beside = called("try", f"{kernels}:right", *options)
+    assert beside.exit_code == 0, beside.stdout
+    assert "Right: right agrees with the float64 reference on 1 case" in beside.stdout
+    rows = Store(tmp_path).load("latest").rows
+    assert [(row.implementation, row.status, row.reason) for row in rows] == [
+        ("right", "unsupported", "does_not_fit"),
+        ("cublas", "ok", ""),
+        ("right", "ok", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("second", "timed"),
+    [
+        ({"ok": True}, ["m1", "m2"]),
+        ({"status": "out_of_memory", "reason": "device_memory", "detail": "", "fatal": False}, ["m1"]),
+        ({"status": "unsupported", "reason": "does_not_fit", "detail": "", "fatal": False}, ["m1"]),
+        ({"status": "broken", "reason": "not_finite", "detail": "", "fatal": False}, []),
+        ({"status": "error", "reason": "sigkill", "detail": "", "fatal": True}, []),
+    ],
+)
+def test_what_can_be_timed(second: dict[str, Any], timed: list[str]) -> None:
+    """What passed, unless another case is wrong or cost the worker."""
+    family = catalog.find().family("dense_splitk")
+    cases = [case for name in ("m1", "m2") if (case := catalog.case_named(family, f"{name}-n8-k256-fp32"))]
+    choices = [Choice(family, case, ()) for case in cases]
+    found = _trial.timeable(choices, [{"ok": True}, second])
+    assert [choice.case.name.partition("-")[0] for choice in found] == timed
+
+
 EXAMPLES = ROOT / "docs" / "examples"
 
 

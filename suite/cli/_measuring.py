@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from rich.console import Console
@@ -31,6 +32,12 @@ def known_limits(worker: Worker, store: Store) -> Limits:
         return measure_limits(worker)
     _terminal.say(f"roofs and floors are those of calibration {stored.source}.")
     return stored
+
+
+def too_short(done: Loop, seconds: float) -> str:
+    """That nothing was measured, and how many seconds would have done."""
+    enough = f"--seconds {math.ceil(done.enough_s)} is enough for one" if done.enough_s else "give more time"
+    return f"No case found time within --seconds {seconds:g}: {enough}."
 
 
 def measure_limits(worker: Worker, *, long: bool = False) -> Limits:

@@ -21,6 +21,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from gemmgate.suite import catalog
+from gemmgate.suite.again import without
 from gemmgate.suite.catalog import Catalog, Selection
 from gemmgate.suite.cli import _terminal
 from gemmgate.suite.errors import UsageError, unknown
@@ -67,12 +68,7 @@ class Listing(StrEnum):
 
 def command_line(arguments: Sequence[str]) -> str:
     """The call as a run records it: without `--results`, since where a run lies is no part of what it measured."""
-    kept, skip = [], False
-    for argument in arguments:
-        if not skip and not argument.startswith("--results="):
-            kept.append(argument)
-        skip = argument == "--results"
-    return shlex.join(["gemmgate", *(argument for argument in kept if argument != "--results")])
+    return shlex.join(["gemmgate", *without(arguments, ["--results"])])
 
 
 def globs(option: str, values: Sequence[str] | None) -> tuple[str, ...]:

@@ -58,8 +58,13 @@ def reported(*, debug: bool) -> Iterator[None]:
     except GemmgateError as error:
         if debug:
             traceback.print_exc()
-        say(str(error))
+        say(_with_notes(str(error), error))
         raise typer.Exit(error.exit_code) from error
     except KeyboardInterrupt as error:
-        say("interrupted. What was measured is stored: `gemmgate runs` lists it, `gemmgate run --resume` goes on.")
+        say(_with_notes("interrupted.", error))
         raise typer.Exit(INTERRUPTED) from error
+
+
+def _with_notes(text: str, error: BaseException) -> str:
+    """With what was added on the error's way up, such as how to go on."""
+    return " ".join([text, *getattr(error, "__notes__", ())])

@@ -16,12 +16,13 @@ from gemmgate.suite import loop
 from gemmgate.suite.catalog import Catalog, Choice, Selection, offered
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
-from gemmgate.suite.cli._measuring import measure_limits, run_loop, usual_caches
+from gemmgate.suite.cli._measuring import measure_limits, run_loop, too_short, usual_caches
 from gemmgate.suite.commits import Commit, describe_commit
 from gemmgate.suite.errors import CannotMeasureError, UsageError
 from gemmgate.suite.outcomes import row_of, utc_now
 from gemmgate.suite.records import Row, Run, run_id
 from gemmgate.suite.report import units
+from gemmgate.suite.report.trial import is_wrong
 from gemmgate.suite.store import Store
 from gemmgate.suite.workers import START_DEADLINE_S, Worker, WorkerLost, own_overlay
 
@@ -88,12 +89,16 @@ class Trial:
         return self.worker.ask("check", self.deadline_s, implementation=self.name) if outcome.get("ok") else outcome
 
     def begun(
-        self, choices: Sequence[Choice], outcomes: Sequence[Mapping[str, Any]], selection: Selection, commit: Commit
+        self,
+        choices: Sequence[Choice],
+        outcomes: Sequence[Mapping[str, Any]],
+        timed: Sequence[Choice],
+        selection: Selection,
+        commit: Commit,
     ) -> Run:
-        """The run after its checks, without rows."""
+        """The run after its checks, without rows; `timed` are the choices that can be timed."""
         utc = utc_now()
         checked = [choice.case.name for choice, _ in zip(choices, outcomes, strict=False)]
-        is_right = all(outcome.get("ok") for outcome in outcomes)
         return Run(
             id=run_id(utc, commit.name, dirty=commit.dirty),
             utc=utc,
@@ -104,24 +109,27 @@ class Trial:
             selection={
                 **selection.to_json(),
                 "caches": list(usual_caches(self.worker)),
-                "tried": {**self.tried, "checked": checked, "of": len(choices), "timed": is_right},
+                "tried": {**self.tried, "checked": checked, "of": len(choices), "timed": bool(timed)},
             },
             command=options.command_line(sys.argv[1:]),
         )
 
-    def failed(self, run: Run, choices: Sequence[Choice], outcomes: Sequence[Mapping[str, Any]]) -> Run:
-        """A row for each case whose check failed. The run is kept in memory unless `results` says where to store it."""
+    def failed(self, choices: Sequence[Choice], outcomes: Sequence[Mapping[str, Any]]) -> list[Row]:
+        """A row for each case whose check failed."""
         wrong = [(c, o) for c, o in zip(choices, outcomes, strict=False) if not o.get("ok")]
-        rows = [row_of(c.family, c.case, self.name, o, cache="", timer="", data="normal", seed=0) for c, o in wrong]
-        with self._sink(run) as (keep, finish):
-            for row in rows:
-                keep(row)
-            return finish({})
+        return [row_of(c.family, c.case, self.name, o, cache="", timer="", data="normal", seed=0) for c, o in wrong]
 
-    def measure(self, run: Run, choices: Sequence[Choice], seconds: float) -> Run:
-        """The run with its rows, stored or not as `failed` does it."""
-        run = replace(run, limits=measure_limits(self.worker))
+    def measure(self, run: Run, choices: Sequence[Choice], seconds: float, failed: Sequence[Row]) -> Run:
+        """The run with its rows, those that failed first. It is kept in memory unless `results` says where to store it.
+
+        Without `choices` nothing is timed.
+        """
+        run = replace(run, limits=measure_limits(self.worker)) if choices else run
         with self._sink(run) as (keep, finish):
+            for row in failed:
+                keep(row)
+            if not choices:
+                return finish({})
             done = run_loop(
                 loop.Plan(choices, tuple(run.selection["caches"]), seconds=seconds),
                 self.worker,
@@ -131,7 +139,9 @@ class Trial:
                 console=Console(stderr=True),
                 begun=time.monotonic(),
             )
-            if done.skipped:
+            if len(done.skipped) == len(choices):
+                _terminal.say(too_short(done, seconds))
+            elif done.skipped:
                 _terminal.say(f"{units.counted(len(done.skipped), 'case')} found no time: ask for more --seconds.")
             return finish(done.spent.to_json())
 
@@ -152,6 +162,13 @@ class Trial:
                 return store.load(str(path))
 
             yield journal.append, finish
+
+
+def timeable(choices: Sequence[Choice], outcomes: Sequence[Mapping[str, Any]]) -> list[Choice]:
+    """Those that passed, unless one of the others is wrong or left no worker: then nothing is timed."""
+    if any(outcome.get("fatal") or (not outcome.get("ok") and is_wrong(outcome)) for outcome in outcomes):
+        return []
+    return [choice for choice, outcome in zip(choices, outcomes, strict=False) if outcome.get("ok")]
 
 
 def find_commit(asked: str) -> Commit:

@@ -178,7 +178,7 @@ def _measure(plan: BlockPlan, journal: Journal, start: Callable[[str], Worker], 
     if running.unmeasured:
         _terminal.say(
             f"{len(running.unmeasured)} blocks found no time within --seconds {plan.seconds:g}; "
-            f"go on with `gemmgate calibrate --resume {journal.run.id}`."
+            f"go on with `{journal.go_on}`."
         )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gemmgate.suite import pages
+from gemmgate.suite.again import go_on
 from gemmgate.suite.cli import _options, _terminal
 from gemmgate.suite.errors import UsageError, unknown
 from gemmgate.suite.records import Run
@@ -24,6 +26,10 @@ def command(
             "--run", metavar="NAME=RUN", help="From now on blocks of this name show this run; may be repeated."
         ),
     ] = None,
+    add: Annotated[
+        list[str] | None,
+        typer.Option("--add", metavar="NAME=RUN", help="They show this run beside those they have; may be repeated."),
+    ] = None,
     results: _options.Results = None,
 ) -> None:
     """Write the tables of README and docs anew from the runs that they name.
@@ -39,7 +45,11 @@ def command(
     texts = {page: page.read_text(encoding="utf-8") for page in found}
     blocks = [block for text in texts.values() for block in pages.blocks(text)]
     stores = {block.name: pages.store_of(block.kind, store) for block in blocks}
-    runs = dict(_named(text, stores) for text in run or ())
+    runs = dict(_named("--run", text, stores) for text in run or ())
+    for text in add or ():
+        name, more = _named("--add", text, stores)
+        had = [runs[name]] if name in runs else [block.run for block in blocks if block.name == name]
+        runs[name] = ",".join(dict.fromkeys(",".join(filter(None, (*had, more))).split(",")))
     load = pages.loader(store)
     for page, before in texts.items():
         after = pages.rewritten(before, load, runs)
@@ -49,21 +59,24 @@ def command(
         _terminal.put(f"{page.relative_to(root)}: {'as it was' if after == before else 'written'}")
 
 
-def _named(text: str, stores: Mapping[str, Store]) -> tuple[str, str]:
+def _named(option: str, text: str, stores: Mapping[str, Store]) -> tuple[str, str]:
     """The block's name and the id of the run, or ids of runs, which must be finished and of a clean tree."""
     name, separator, reference = text.partition("=")
     if not separator or not reference:
-        raise UsageError(f"--run '{text}' should be NAME=RUN, such as h200=latest. Names: {', '.join(sorted(stores))}.")
+        raise UsageError(
+            f"{option} '{text}' should be NAME=RUN, such as h200=latest. Names: {', '.join(sorted(stores))}."
+        )
     if name not in stores:
         raise unknown("block", name, stores)
-    reading = stores[name].read(reference)
-    _refuse_unfit(reading.run, reading.state)
-    return name, reading.run.id
+    readings = [stores[name].read(part.strip()) for part in reference.split(",")]
+    for reading in readings:
+        _refuse_unfit(reading.run, reading.state, stores[name].root)
+    return name, ",".join(reading.run.id for reading in readings)
 
 
-def _refuse_unfit(run: Run, state: str) -> None:
+def _refuse_unfit(run: Run, state: str, root: Path) -> None:
     if state != "finished":
-        raise UsageError(f"Run {run.id} is {state}: finish it with `gemmgate run --resume {run.id}` before showing it.")
+        raise UsageError(f"Run {run.id} is {state}: finish it with `{go_on(run, root)}` before showing it.")
     if run.dirty:
         raise UsageError(
             f"Run {run.id} was measured with uncommitted changes: nobody could repeat it. Commit, and run again."

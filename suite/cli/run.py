@@ -15,10 +15,11 @@ import typer
 from rich.console import Console
 
 from gemmgate.suite import catalog, loop, warming
+from gemmgate.suite.again import go_on
 from gemmgate.suite.case_rows import missing
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
-from gemmgate.suite.cli._measuring import known_limits, run_loop, usual_caches
+from gemmgate.suite.cli._measuring import known_limits, run_loop, too_short, usual_caches
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.errors import PASS, REGRESSION, CannotMeasureError, UsageError
 from gemmgate.suite.outcomes import utc_now
@@ -161,9 +162,7 @@ def command(
             done = run_loop(plan, worker, limits, restart=start, sink=journal.append, console=console, begun=begun)
             journal.update(seconds=_spent(done.spent, warmed_s))
             if len(done.skipped) == len(choices) and not journal.rows:
-                raise CannotMeasureError(
-                    f"Not one of {len(choices)} cases found time within --seconds {seconds:g}: give more time."
-                )
+                raise CannotMeasureError(too_short(done, seconds or 0.0))
             path = journal.finish()
     finally:
         worker.kill()
@@ -173,7 +172,7 @@ def command(
     if done.skipped:
         _terminal.say(
             f"{len(done.skipped)} of {len(choices)} cases found no time within --seconds {seconds:g}; "
-            f"go on with `gemmgate run --resume {finished.id}`."
+            f"go on with `{go_on(finished, store.root)}`."
         )
     raise typer.Exit(_exit_code(finished))
 

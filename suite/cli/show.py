@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gemmgate.suite import report
+from gemmgate.suite.again import go_on
 from gemmgate.suite.cli import _options, _terminal
 from gemmgate.suite.errors import UsageError, unknown
 from gemmgate.suite.records import Row, Run
@@ -43,9 +45,10 @@ def command(
         "implementation": _options.globs("--impl", impl),
         "status": _options.globs("--status", status),
     }
-    reading = _options.store(results).read(run)
+    store = _options.store(results)
+    reading = store.read(run)
     shown = narrowed(reading.run, wanted)
-    for remark in remarks(reading):
+    for remark in remarks(reading, store.root):
         _terminal.say(remark)
     _terminal.put(report.show(shown, format.value, width=_terminal.width(), color=_terminal.color()))
 
@@ -68,13 +71,13 @@ def narrowed(run: Run, wanted: dict[str, tuple[str, ...]]) -> Run:
     )
 
 
-def remarks(reading: Reading) -> list[str]:
+def remarks(reading: Reading, root: Path) -> list[str]:
     """What a reader should know about a run that is not finished, or not all there."""
     run, rows = reading.run, len(reading.run.rows)
-    command = " ".join(run.command.split()[:2]) or "gemmgate run"
+    command = go_on(run, root)
     said = {
         "running": f"run {run.id} goes on: {rows} rows so far.",
-        "interrupted": f"run {run.id} was interrupted after {rows} rows: `{command} --resume {run.id}` goes on.",
+        "interrupted": f"run {run.id} was interrupted after {rows} rows{f': `{command}` goes on' if command else ''}.",
     }
     return [*([said[reading.state]] if reading.state in said else []), *reading.notes]
 

@@ -14,7 +14,7 @@ from gemmgate.suite.cases import Family
 from gemmgate.suite.catalog import Catalog, Selection
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
-from gemmgate.suite.cli._trial import Trial, find_commit, select
+from gemmgate.suite.cli._trial import Trial, find_commit, select, timeable
 from gemmgate.suite.errors import UNJUDGED, CannotMeasureError, UsageError, unknown
 from gemmgate.suite.records import Run
 from gemmgate.suite.report import show
@@ -67,9 +67,9 @@ def command(
         try:
             choices = trial.narrow(selected, handful=default)
             outcomes = trial.check(choices)
-            begun = trial.begun(choices, outcomes, selection, committed)
-            is_right = all(outcome.get("ok") for outcome in outcomes)
-            run = trial.measure(begun, choices, seconds) if is_right else trial.failed(begun, choices, outcomes)
+            timed = timeable(choices, outcomes)
+            begun = trial.begun(choices, outcomes, timed, selection, committed)
+            run = trial.measure(begun, timed, seconds, trial.failed(choices, outcomes))
         finally:
             trial.worker.kill()
     _finish(run, format.value)
@@ -120,5 +120,6 @@ def _finish(run: Run, format: str) -> None:
     for line in came_to.lines:
         tell(line)
     if came_to.exit_code == UNJUDGED:
-        raise CannotMeasureError("It could not be timed everywhere: the lines above say why.")
+        what = "could not be timed everywhere" if run.selection["tried"]["timed"] else "was not timed"
+        raise CannotMeasureError(f"It {what}: the lines above say why.")
     raise typer.Exit(came_to.exit_code)

@@ -123,9 +123,6 @@ def command(
             )
             try:
                 tuner.run()
-            except KeyboardInterrupt:
-                _terminal.say(f"interrupted: what was found is kept. Go on with `gemmgate tune --resume {run.id}`.")
-                raise typer.Exit(_terminal.INTERRUPTED) from None
             finally:
                 tuner.worker.kill()
                 paths = own_tables.write(journal)
@@ -233,6 +230,5 @@ def _report_left_out(tuner: Tuner, journal: Journal, items: Sequence[Item], sele
         raise CannotMeasureError(f"Nothing of what was selected can be searched here: {why}")
     if tuner.skipped:
         _terminal.say(
-            f"{units.counted(len(tuner.skipped), 'case')} found no time within --seconds: "
-            f"go on with `gemmgate tune --resume {journal.run.id}`."
+            f"{units.counted(len(tuner.skipped), 'case')} found no time within --seconds: go on with `{journal.go_on}`."
         )

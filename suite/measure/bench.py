@@ -18,7 +18,7 @@ from gemmgate.suite.measure.correctness import check_results
 from gemmgate.suite.measure.load import Load
 from gemmgate.suite.measure.machine import Telemetry, precision_flags
 from gemmgate.suite.measure.refusal import Refused, status_of
-from gemmgate.suite.measure.rotation import Ring, build_ring, storage_bytes, tensors_in
+from gemmgate.suite.measure.rotation import Ring, build_ring, no_room, storage_bytes, tensors_in
 from gemmgate.suite.measure.rounds import Rounds
 from gemmgate.suite.measure.sampler import Clock
 from gemmgate.suite.measure.screening import screen
@@ -36,6 +36,8 @@ _PROOF_LEAST_S = 0.1
 """For that proof also where preparing has used the whole budget: a cold time that nobody proved says less."""
 _UNKNOWN_CACHE_BYTES = 256 * 2**20
 _SETTLE_FIRST_S, _SETTLE_S = 0.5, 0.05
+_SETS_CHECKED = 2
+"""Of inputs and results that a check holds at once, besides the float64 reference."""
 ENERGY_S = 0.4
 """Load of each implementation where energy is asked for: long against the steps of the board's counter."""
 
@@ -83,7 +85,13 @@ class Bench:
         *,
         cold: bool,
     ) -> Work:
-        """Builds the ring; without `cold` it has one slot."""
+        """Builds the ring; without `cold` it has one slot.
+
+        Raises `Refused` where the case is too large for the memory: on a CPU the system would end the process, after
+        a minute in which nothing else gets anywhere.
+        """
+        if why := no_room(_SETS_CHECKED * family.bytes_moved(case), self.device):
+            raise Refused("unsupported", "does_not_fit", f"its inputs and results do not fit into memory: {why}")
         cache_bytes = self.target.l2_bytes
         if self.target.is_gpu and (not cache_bytes or torch.version.hip):
             # Not told, or with a larger cache behind the one that is told of.
@@ -167,7 +175,7 @@ class Bench:
                     detail = (
                         f"{MIN_SAMPLES} rounds take {least_s:.1f} s, and {most_s - spent_s:.1f} s are left of --seconds"
                     )
-                    raise Refused("skipped", "budget", detail)
+                    raise Refused("skipped", "budget", detail, least_s=least_s)
                 if seconds is not None and energy:
                     seconds = max(seconds - ENERGY_S * len(timed), 0.0)
                 left_s = None if seconds is None else max(seconds - spent_s, 0.0)

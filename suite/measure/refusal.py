@@ -16,12 +16,13 @@ _FATAL_SIGNS = (
 
 
 class Refused(Exception):
-    """An outcome that is a row's status rather than a result, with its reason code and a sentence."""
+    """An outcome that is a row's status rather than a result, with its reason code, a sentence and perhaps facts."""
 
-    def __init__(self, status: str, reason: str, detail: str) -> None:
+    def __init__(self, status: str, reason: str, detail: str, **facts: float) -> None:
         super().__init__(detail)
         self.status = status
         self.reason = reason
+        self.facts = facts
 
 
 def status_of(error: Exception) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def status_of(error: Exception) -> dict[str, Any]:
     """
     text = str(error).strip() or type(error).__name__
     if isinstance(error, Refused):
-        return {"status": error.status, "reason": error.reason, "detail": text, "fatal": False}
+        return {"status": error.status, "reason": error.reason, "detail": text, "fatal": False, **error.facts}
     traceback.print_exception(error, file=sys.stderr)
     kind, first = type(error).__name__, text.splitlines()[0]
     # By name, so that a worker whose torch cannot be imported can say so.
@@ -42,6 +43,8 @@ def status_of(error: Exception) -> dict[str, Any]:
         "ImpossibleTime": ("invalid", "impossible_time"),
     }
     status, reason = known.get(kind, ("error", kind))
+    if "DefaultCPUAllocator" in text:  # torch has no exception of its own for it
+        status, reason = known["MemoryError"]
     fatal = kind == "AcceleratorError" or any(sign in text for sign in _FATAL_SIGNS)
     return {
         "status": status,

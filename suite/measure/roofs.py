@@ -241,7 +241,7 @@ def _measure_cpu(*, long: bool) -> Limits:
         return _least(lambda: time_launches(clock, [launch] * _AT_ONCE))
 
     def bandwidth(size_bytes: int) -> float:
-        source = torch.empty(size_bytes // 4, dtype=torch.float32).normal_()
+        source = torch.ones(size_bytes // 4, dtype=torch.float32)
         copied = torch.empty_like(source)
         return 2 * size_bytes / best(lambda: copied.copy_(source))
 

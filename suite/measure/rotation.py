@@ -97,6 +97,12 @@ def extra_slots(
     return tuple(make(index) for index in range(first, first + count))
 
 
+def no_room(size: int, device: torch.device) -> str:
+    """Why so many bytes cannot be had on the device, in a sentence; empty where they can."""
+    free, _ = _memory_bytes(device)
+    return "" if size <= free else f"{size / 2**30:.1f} GiB are needed, and {free / 2**30:.1f} GiB of memory are free"
+
+
 def free_share(device: torch.device) -> float:
     """Share of the device's memory that nobody uses."""
     free, total = _memory_bytes(device)

@@ -30,7 +30,10 @@ _SAID = {
     "host_memory": "found no memory: {detail}",
     "tile_does_not_fit": "does not fit on this device: {detail}",
     "deadline": "did not return: {detail}",
+    "sigkill": "ended, killed by the system as happens where memory runs out: {detail}",
 }
+_TOO_LARGE = "does_not_fit"
+"""Reason of a case that nobody could be tried on."""
 
 DECIDED = 0.05
 """Two things are the same where one cannot be faster than the other by more than this share."""
@@ -39,6 +42,12 @@ DECIDED = 0.05
 def cannot_be_captured(outcome: Mapping[str, Any]) -> bool:
     """Whether a CUDA graph refused what the call does; the driver and torch word it in several ways."""
     return outcome["status"] == "error" and "captur" in str(outcome["detail"])
+
+
+def is_wrong(outcome: Mapping[str, Any]) -> bool:
+    """Whether what is not ok is wrong: what cannot be captured or finds no memory may still be right."""
+    no_memory = outcome["status"] == "out_of_memory" or outcome["reason"] in (_TOO_LARGE, "sigkill")
+    return not no_memory and not cannot_be_captured(outcome)
 
 
 def fault(outcome: Mapping[str, Any]) -> str:
@@ -73,33 +82,35 @@ def outcome(run: Run) -> Outcome:
     tried = run.selection["tried"]
     name, against, checked = tried["name"], tried["against"], units.counted(len(tried["checked"]), "case")
     faults = {(row.case, fault(row.to_json())): row for row in run.rows if _is_fault(row, name)}
+    wrong = [case_said for case_said, row in faults.items() if is_wrong(row.to_json())]
+    mine = [row for row in run.rows if row.implementation == name]
+    left_out = [f"Not tried: {row.case}: {row.detail.rstrip('.')}." for row in mine if row.reason == _TOO_LARGE]
     if not tried["timed"]:
-        lines = [f"Wrong: {name} failed on {len(faults)} of {checked}, so nothing was timed."]
-        lines += [f"  {case}: {name} {said}." for case, said in faults]
+        lines = [f"Wrong: {name} failed on {len(wrong)} of {checked}, so nothing was timed."] if wrong else []
+        lines += [f"  {case}: {name} {said}." for case, said in wrong]
+        lines += [f"Not judged: {name} {said} ({case})." for case, said in faults if (case, said) not in wrong]
         left = tried["of"] - len(tried["checked"])
         lines += [f"  {units.counted(left, 'further case')} not tried."] if left else []
-        return Outcome(tuple(lines), REGRESSION)
+        return Outcome((*lines, *left_out), REGRESSION if wrong else UNJUDGED)
     rated = rate(run.rows)
-    lines = [f"{_how(row)}: {name} {said} ({case})." for (case, said), row in faults.items()]
-    if not any(_how(row) == "Wrong" for row in faults.values()):
-        lines.append(f"Right: {name} agrees with the float64 reference on {checked}, within what rounding allows.")
+    hows = ["Wrong" if case_said in wrong else "Not timed" for case_said in faults]
+    lines = left_out + [f"{how}: {name} {said} ({case})." for how, (case, said) in zip(hows, faults, strict=True)]
+    if not wrong:
+        unchecked = {row.case for row in mine if not row.cache}  # a row of a check has no cache state
+        right = units.counted(len(tried["checked"]) - len(unchecked), "case")
+        lines.append(f"Right: {name} agrees with the float64 reference on {right}, within what rounding allows.")
     caches = [cache for cache in run.selection["caches"] if any(r.ratio and r.row.cache == cache for r in rated)]
     verdicts = [
         verdict([r for r in rated if r.row.cache == cache], name, against, run.machine.model) for cache in caches
     ]
     lines += filter(None, verdicts)
-    if any(_how(row) == "Wrong" for row in faults.values()):
+    if wrong:
         return Outcome(tuple(lines), REGRESSION)
     return Outcome(tuple(lines), PASS if any(verdicts) and not faults else UNJUDGED)
 
 
 def _is_fault(row: Row, name: str) -> bool:
-    return row.implementation == name and row.status != "ok" and row.reason != "ring_too_large"
-
-
-def _how(row: Row) -> str:
-    """What cannot be captured or finds no memory may still be right."""
-    return "Not timed" if cannot_be_captured(row.to_json()) or row.status == "out_of_memory" else "Wrong"
+    return row.implementation == name and row.status != "ok" and row.reason not in ("ring_too_large", _TOO_LARGE)
 
 
 def verdict(rated: Sequence[Rated], name: str, against: str, where: str) -> str:

@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
+from gemmgate.suite.again import go_on
 from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.records import Limits, Row, Run
 from gemmgate.suite.store import encoding
 from gemmgate.suite.store.files import explained, legible, open_file, sync_folder, try_lock, write_at, write_whole
 
-_COMMANDS = {"calibrations": "calibrate", "tunings": "tune", "gates": "gate"}
 LOCK_PATIENCE_S = 1.0
 """How long a writer waits for a lock: a reader that asks whether a run goes on holds it for a moment."""
 
@@ -26,7 +26,8 @@ LOCK_PATIENCE_S = 1.0
 class Journal:
     """Only one process can hold it. A `with` block closes it and never loses a row; `finish` ends it.
 
-    Opened by `Store.begin` and `Store.resume`. `run` is its header, with the id that its rows carry.
+    Opened by `Store.begin` and `Store.resume`. `run` is its header, with the id that its rows carry. An interruption
+    or a failed measurement that leaves the block is told how to go on, as a note.
     """
 
     def __init__(self, path: Path, file: int, run: Run) -> None:
@@ -141,12 +142,20 @@ class Journal:
         os.close(self._file)
         self._file = -1
 
+    @property
+    def go_on(self) -> str:
+        """The command that measures what it lacks; empty where its command cannot be resumed."""
+        return go_on(self.run, self.path.parents[2])
+
     def __enter__(self) -> Journal:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, KeyboardInterrupt | CannotMeasureError) and self._needed:
+            how = f": `{self.go_on}` goes on" if self.go_on else f" in {self.path}"
+            error.add_note(f"{len(self._rows)} rows are stored{how}.")
         self.close()
 
     def _lock(self) -> None:
@@ -170,14 +179,8 @@ class Journal:
         self._end += len(data)
 
     def _go_on(self) -> str:
-        rows, run = len(self._rows), self.path.stem
-        kind = self.path.parent.parent.name
-        if kind == "timers":  # short enough to be measured anew
-            return f"; its {rows} rows are safe in {self.path}."
-        if self.run.command.startswith("gemmgate try "):
-            return f"; its {rows} rows are safe in {self.path}."
-        resume = f"gemmgate {_COMMANDS.get(kind, 'run')} --resume {run} --results {self.path.parents[2]}"
-        return f", then go on with `{resume}`: its {rows} rows are safe in {self.path}."
+        safe = f"its {len(self._rows)} rows are safe in {self.path}."
+        return f", then go on with `{self.go_on}`: {safe}" if self.go_on else f"; {safe}"
 
 
 def read(path: Path) -> encoding.Journalled:

@@ -175,7 +175,7 @@ class Tuner:
         self.worker = self.restart()
         if self.worker.machine.board != board:
             raise CannotMeasureError(
-                "The fresh worker found another board than the tuning began on. Its rows are kept: go on with --resume."
+                "The fresh worker found another board than the tuning began on, which would not compare."
             )
 
     def _left_s(self) -> float:
