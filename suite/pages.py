@@ -4,10 +4,10 @@
     ...
     <!-- /table:h200 -->
 
-The first word says what to write: `table`, `claims` or `static` from a run, `trial`, what `gemmgate try` printed,
-`calibration` (with `parts=noise,power`) from a calibration, `timers` (with `picture=<file>.svg`, which is written
-beside the page) from a comparison of timers. The word behind the colon names the block, or the machine that it is
-about. `run` may be several ids with commas between them. Without it a block says that nothing was measured yet.
+The first word says what to write: `table`, `claims`, `goals` or `static` from a run, `trial`, what `gemmgate try`
+printed, `calibration` (with `parts=noise,power`) from a calibration, `timers` (with `picture=<file>.svg`, which is
+written beside the page) from a comparison of timers. The word behind the colon names the block, or the machine that
+it is about. `run` may be several ids with commas between them. Without it a block says that nothing was measured yet.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from gemmgate.suite.report import (
     markdown_summary,
     show,
     show_calibration,
+    show_goals,
     show_timers,
     timers_picture,
 )
@@ -38,7 +39,7 @@ _BLOCK = re.compile(
     re.DOTALL,
 )
 _OPTIONS = ("run", "impl", "cache", "tag", "parts", "picture")
-_KINDS = ("table", "claims", "static", "trial", "calibration", "timers")
+_KINDS = ("table", "claims", "goals", "static", "trial", "calibration", "timers")
 TRIALS = "trials"
 """Folder of the results in which the trials that pages show are stored: `latest` should not find them elsewhere."""
 
@@ -110,6 +111,8 @@ def rendered(block: Block, load: Load) -> str:
         return f"\n{claims_table(run, cache)}\n"
     if run is None:
         return "\nNot measured yet.\n\n"
+    if block.kind == "goals":
+        return f"\n{show_goals(run, 'markdown')}\n"
     if block.kind == "static":
         return f"\n{show(run, 'markdown')}\n"
     if block.kind == "trial":
