@@ -4,13 +4,13 @@
     ...
     <!-- /table:h200 -->
 
-The first word says what to write: `table`, `claims` or `static` from a run, `choices` from a run too (with `family`,
-`impl` as the dispatcher and the library's calls behind it, `then` as a family that goes on from there, and `parts` of
-`sums,shapes,decisions,then`), `trial`, what `gemmgate try` printed, `calibration` (with `parts=noise,power`) from a
-calibration, `timers` from a comparison of timers. `choices` and `timers` have a `picture=<file>.svg`, which is written
-beside the page. The word behind the colon names the block, or the machine that it is about. `run` may be several ids
-with commas between them: of one method and stack, but for claims, which take of each method what it has. Without it a
-block says that nothing was measured yet.
+The first word says what to write: `table`, `claims`, `goals` or `static` from a run, `choices` from a run too (with
+`family`, `impl` as the dispatcher and the library's calls behind it, `then` as a family that goes on from there, and
+`parts` of `sums,shapes,decisions,then`), `trial`, what `gemmgate try` printed, `calibration` (with
+`parts=noise,power`) from a calibration, `timers` from a comparison of timers. `choices` and `timers` have a
+`picture=<file>.svg`, which is written beside the page. The word behind the colon names the block, or the machine that
+it is about. `run` may be several ids with commas between them: of one method and stack, but for claims, which take of
+each method what it has. Without it a block says that nothing was measured yet.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from gemmgate.suite.report import (
     markdown_summary,
     show,
     show_calibration,
+    show_goals,
     show_timers,
     timers_picture,
 )
@@ -43,7 +44,7 @@ _BLOCK = re.compile(
     re.DOTALL,
 )
 _OPTIONS = ("run", "impl", "cache", "tag", "parts", "picture", "family", "then")
-_KINDS = ("table", "claims", "static", "choices", "trial", "calibration", "timers")
+_KINDS = ("table", "claims", "goals", "static", "choices", "trial", "calibration", "timers")
 TRIALS = "trials"
 """Folder of the results in which the trials that pages show are stored: `latest` should not find them elsewhere."""
 
@@ -122,6 +123,8 @@ def rendered(block: Block, load: Load) -> str:
     run = load(block) if block.run else None
     if run is None:
         return "\nNot measured yet.\n\n"
+    if block.kind == "goals":
+        return f"\n{show_goals(run, 'markdown')}\n"
     if block.kind == "static":
         return f"\n{show(run, 'markdown')}\n"
     if block.kind == "trial":

@@ -12,6 +12,7 @@ from triton.compiler import ASTSource
 from gemmgate.kernels._triton import host
 from gemmgate.kernels.dense_splitk import triton_split_k as module
 from gemmgate.kernels.dense_splitk.cases import FORMATS, case_of
+from gemmgate.kernels.dense_splitk.tiling import GROUP
 from gemmgate.suite.cases import Case, Target
 
 TARGETS = {80: (108, 166912), 90: (132, 232448), 100: (148, 232448)}
@@ -24,7 +25,7 @@ def compile_for(kernel: Any, kinds: dict[str, str], constants: dict[str, Any], a
     attributes = {
         (index,): [["tt.divisibility", 16]]
         for index, name in enumerate(kernel.arg_names)
-        if name not in constants and name != "tiles_per_split"
+        if name not in constants and not name.startswith("tiles_")
     }
     source = ASTSource(kernel, signature, constants, attributes)
     return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
@@ -40,6 +41,8 @@ def compile_case(case: Case, arch: int) -> None:
         {
             "stride_ak": 1,
             "stride_bn": 1,
+            "units": None,
+            "GROUP": GROUP,
             "BM": tile.block_m,
             "BN": tile.block_n,
             "BK": tile.block_k,

@@ -10,11 +10,12 @@ import triton.language as tl
 
 @triton.jit
 def round_to_tf32(x):
-    """fp32 to the nearest TF32, ties away from zero, as `cvt.rna.tf32` does: hardware alone cuts 13 bits off."""
-    bits = x.to(tl.uint32, bitcast=True)
-    rounded = (bits + 0x1000) & 0xFFFFE000
-    quiet = bits | 0x00400000  # a NaN whose payload lies in the low bits must stay one
-    return tl.where((bits & 0x7FFFFFFF) > 0x7F800000, quiet, rounded).to(tl.float32, bitcast=True)
+    """fp32 to the nearest TF32, ties away from zero, as `cvt.rna.tf32` does: hardware alone cuts 13 bits off.
+
+    A NaN stays one, whichever of its bits are set. Four instructions each, which is what TF32 spends its time on.
+    """
+    rounded = (x.to(tl.uint32, bitcast=True) + 0x1000) & 0xFFFFE000
+    return tl.where(x != x, float("nan"), rounded.to(tl.float32, bitcast=True))
 
 
 @triton.jit

@@ -10,6 +10,8 @@ instead of the same operands as its neighbours, and the slices are added once, b
 # mypy: disable-error-code="import-untyped,untyped-decorator,no-untyped-def,attr-defined"
 from __future__ import annotations
 
+import math
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import triton
@@ -22,7 +24,8 @@ class Operands(NamedTuple):
     """Of A [M, K] and B [K, N], which a kernel takes beside this: a launch finds descriptors only at its top level.
 
     `k_scale` [K], where it is not None, multiplies A along K before the operand is rounded to the dtype of the
-    product.
+    product. `units` is `units_of` the operands; tiles_m x tiles_n tiles cover C, counted by the host, so that a kernel
+    need not divide by what is 1.
     """
 
     k_scale: Any
@@ -33,6 +36,54 @@ class Operands(NamedTuple):
     stride_ak: int
     stride_bk: int
     stride_bn: int
+    units: Any
+    tiles_m: int
+    tiles_n: int
+
+
+class Units(NamedTuple):
+    """Of the sizes and strides of the same name, a constant that divides each."""
+
+    m: Any
+    n: Any
+    k: Any
+    stride_am: Any
+    stride_ak: Any
+    stride_bk: Any
+    stride_bn: Any
+
+
+_SEEN_BY_TRITON = 16
+"""It finds out by itself that this divides an argument, but nothing of what 2, 4 and 8 divide."""
+
+
+@lru_cache(maxsize=1024)
+def units_of(m: int, n: int, k: int, strides: tuple[int, int, int, int], item_bytes: int) -> Units | None:
+    """What lets a kernel load up to 16 bytes at once where 16 does not divide a size or a stride; None if nothing.
+
+    `strides` are A's and B's. Rows of 24 elements of 2 bytes begin and end where a load of 16 bytes may; without
+    being told so, a compiler has to load them one by one.
+    """
+    named = dict(zip(Units._fields, (m, n, k, *strides), strict=True))
+    units = dict.fromkeys(Units._fields, 1)
+    for along, apart, size in (
+        ("stride_ak", "stride_am", "k"),
+        ("stride_am", "stride_ak", "m"),
+        ("stride_bn", "stride_bk", "n"),
+        ("stride_bk", "stride_bn", "k"),
+    ):
+        if named[along] == 1 and min(named[apart], named[size]) > 1:
+            unit = math.gcd(named[apart], named[size], 16 // item_bytes)
+            units |= {name: unit for name in (apart, size) if named[name] % _SEEN_BY_TRITON}
+    if set(units.values()) == {1}:
+        return None
+    return Units(**{name: tl.constexpr(unit) for name, unit in units.items()})
+
+
+@triton.jit
+def told(x, UNIT: tl.constexpr):
+    """x, of which the compiler now knows that UNIT divides it."""
+    return x // UNIT * UNIT
 
 
 @triton.jit
@@ -63,6 +114,13 @@ def multiply_range(
     `WHOLE_K` promises that BK divides K. Operands of another dtype than DTYPE are converted to it.
     """
     if LOADS == "pointers":
+        m, n, k = operands.m, operands.n, operands.k
+        stride_am, stride_ak = operands.stride_am, operands.stride_ak
+        stride_bk, stride_bn = operands.stride_bk, operands.stride_bn
+        if operands.units is not None:
+            m, n, k = told(m, operands.units.m), told(n, operands.units.n), told(k, operands.units.k)
+            stride_am, stride_ak = told(stride_am, operands.units.stride_am), told(stride_ak, operands.units.stride_ak)
+            stride_bk, stride_bn = told(stride_bk, operands.units.stride_bk), told(stride_bn, operands.units.stride_bn)
         BKS: tl.constexpr = BK // SLICES
         if SLICES == 1:
             ks = tl.arange(0, BK)  # [BK]
@@ -76,24 +134,24 @@ def multiply_range(
             total = tl.zeros((SLICES, BM, BN), dtype=tl.float32)
         step = tl.full((), BK, tl.int64)
         begin = step * first
-        a_from = a + rows.to(tl.int64) * operands.stride_am + (begin + a_ks) * operands.stride_ak
-        b_from = b + (begin + b_ks) * operands.stride_bk + columns.to(tl.int64) * operands.stride_bn
+        a_from = a + rows.to(tl.int64) * stride_am + (begin + a_ks) * stride_ak
+        b_from = b + (begin + b_ks) * stride_bk + columns.to(tl.int64) * stride_bn
         for k_tile in range(first, last):
             if WHOLE_K:
-                x = tl.load(a_from, mask=rows < operands.m, other=0.0)
-                y = tl.load(b_from, mask=columns < operands.n, other=0.0)
+                x = tl.load(a_from, mask=rows < m, other=0.0)
+                y = tl.load(b_from, mask=columns < n, other=0.0)
             else:
-                left = operands.k - k_tile * BK
-                x = tl.load(a_from, mask=(rows < operands.m) & (a_ks < left), other=0.0)
-                y = tl.load(b_from, mask=(b_ks < left) & (columns < operands.n), other=0.0)
+                left = k - k_tile * BK
+                x = tl.load(a_from, mask=(rows < m) & (a_ks < left), other=0.0)
+                y = tl.load(b_from, mask=(b_ks < left) & (columns < n), other=0.0)
             if operands.k_scale is not None:
                 at = step * k_tile + a_ks
-                scale = tl.load(operands.k_scale + at, mask=at < operands.k, other=0.0)
+                scale = tl.load(operands.k_scale + at, mask=at < k, other=0.0)
                 x = x.to(tl.float32) * scale.to(tl.float32)
             x, y = to_operand(x, DTYPE, INTERPRETED), to_operand(y, DTYPE, INTERPRETED)
             total = multiply_add(x, y, total, PRECISION, INTERPRETED)
-            a_from += step * operands.stride_ak
-            b_from += step * operands.stride_bk
+            a_from += step * stride_ak
+            b_from += step * stride_bk
         if SLICES > 1:
             total = tl.sum(total, axis=0)
     else:
@@ -115,10 +173,17 @@ def grouped_tile(tile, tiles_m, tiles_n, GROUP: tl.constexpr):
 
     Programs that run at the same time so share rows of A and columns of B in the cache.
     """
-    in_group = GROUP * tiles_n
-    first_row = tile // in_group * GROUP
-    rows = tl.minimum(tiles_m - first_row, GROUP)
-    return first_row + tile % in_group % rows, tile % in_group // rows
+    # Each division by what is not constant takes some fifty instructions before the first load.
+    if tiles_n == 1:
+        tile_m, tile_n = tile, tile * 0
+    elif tiles_m <= GROUP:
+        tile_m, tile_n = tile % tiles_m, tile // tiles_m
+    else:
+        in_group = GROUP * tiles_n
+        first_row = tile // in_group * GROUP
+        rows = tl.minimum(tiles_m - first_row, GROUP)
+        tile_m, tile_n = first_row + tile % in_group % rows, tile % in_group // rows
+    return tile_m, tile_n
 
 
 @triton.jit

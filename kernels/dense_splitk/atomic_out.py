@@ -36,7 +36,7 @@ def _atomic_out(
     PRECISION: tl.constexpr, DTYPE: tl.constexpr, ACTIVATION: tl.constexpr, INTERPRETED: tl.constexpr,
 ):  # fmt: skip
     """C += one split's part of a tile; the grid is (tiles, SPLITS)."""
-    tile_m, tile_n = grouped_tile(tl.program_id(0), tl.cdiv(operands.m, BM), tl.cdiv(operands.n, BN), GROUP)
+    tile_m, tile_n = grouped_tile(tl.program_id(0), operands.tiles_m, operands.tiles_n, GROUP)
     row, column = tile_m * BM, tile_n * BN
     split = tl.program_id(1)
     first, last = k_range(split, tl.cdiv(operands.k, BK), SPLITS)

@@ -20,7 +20,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from gemmgate.kernels._triton import host
 from gemmgate.kernels._triton.epilogue import ACTIVATIONS, Epilogue
-from gemmgate.kernels._triton.product import Operands
+from gemmgate.kernels._triton.product import Operands, units_of
 from gemmgate.kernels.dense_splitk import tiling
 from gemmgate.kernels.dense_splitk.tiling import Tile
 from gemmgate.suite.cases import Call, Case, Footprint, Implementation, Inputs, Prepared, Refusal, Target
@@ -129,6 +129,9 @@ def arguments(problem: Problem, tile: Tile, kernel: Any) -> dict[str, Any]:
     """The arguments that all disciplines' kernels share, and the options of the launch."""
     m, n, k = problem.sizes
     a, b = problem.a, problem.b
+    strides = (a.stride(0), a.stride(1), b.stride(0), b.stride(1))
+    units = units_of(m, n, k, strides, min(a.element_size(), b.element_size()))
+    tiles_m, tiles_n = tiling.ceil_div(m, tile.block_m), tiling.ceil_div(n, tile.block_n)
     loads = loads_of(problem, tile)
     operand_a, operand_b = a, b
     if loads != "pointers":
@@ -137,7 +140,7 @@ def arguments(problem: Problem, tile: Tile, kernel: Any) -> dict[str, Any]:
     return {
         "a": operand_a,
         "b": operand_b,
-        "operands": Operands(problem.k_scale, m, n, k, *a.stride(), *b.stride()),
+        "operands": Operands(problem.k_scale, m, n, k, *strides, units, tiles_m, tiles_n),
         "epilogue": problem.epilogue(),
         "BM": tile.block_m,
         "BN": tile.block_n,

@@ -22,6 +22,7 @@ from typing import Any
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait
 
 from gemmgate.kernels._triton.epilogue import finish
 from gemmgate.kernels._triton.partials import arrive, store_partial, sum_partials, wait_for
@@ -42,18 +43,23 @@ _SUMS_A_THREAD = 64
 def finish_slice(
     which, M, N, epilogue, partials,
     BM: tl.constexpr, BN: tl.constexpr, SPLITS: tl.constexpr, GROUP: tl.constexpr, SLICE: tl.constexpr,
-    AT_ONCE: tl.constexpr, ACTIVATION: tl.constexpr, INTERPRETED: tl.constexpr,
+    AT_ONCE: tl.constexpr, WAITS: tl.constexpr, ACTIVATION: tl.constexpr, INTERPRETED: tl.constexpr,
 ):  # fmt: skip
-    """Adds the parts [tiles, SPLITS, BM, BN] of SLICE elements of C and finishes these, where there are any."""
+    """Adds the parts [tiles, SPLITS, BM, BN] of SLICE elements of C and finishes these, where there are any.
+
+    With `WAITS`, the parts come from a launch that may still run: what can be computed before it ends is.
+    """
     SIZE: tl.constexpr = BM * BN
     tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
     elements = which.to(tl.int64) * SLICE + tl.arange(0, SLICE)
     tile, inside = (elements // SIZE).to(tl.int32), (elements % SIZE).to(tl.int32)
     exists = tile < tiles_m * tiles_n
     from_first = tile.to(tl.int64) * (SPLITS * SIZE) + inside
-    summed = sum_partials(partials, SIZE, SPLITS, from_first, exists, SLICE, AT_ONCE)
     tile_m, tile_n = grouped_tile(tl.where(exists, tile, 0), tiles_m, tiles_n, GROUP)
     rows = tl.where(exists, tile_m * BM + inside // BN, M)
+    if WAITS:
+        gdc_wait()
+    summed = sum_partials(partials, SIZE, SPLITS, from_first, exists, SLICE, AT_ONCE)
     finish(summed, rows, tile_n * BN + inside % BN, M, N, epilogue, ACTIVATION, INTERPRETED)
 
 
@@ -69,7 +75,7 @@ def _grid_barrier(
     tile, split = tl.program_id(0), tl.program_id(1)
     tiles = tl.num_programs(0)
     if MULTIPLIES:
-        tile_m, tile_n = grouped_tile(tile, tl.cdiv(operands.m, BM), tl.cdiv(operands.n, BN), GROUP)
+        tile_m, tile_n = grouped_tile(tile, operands.tiles_m, operands.tiles_n, GROUP)
         first, last = k_range(split, tl.cdiv(operands.k, BK), SPLITS)
         total = multiply_range(
             a, b, operands, tile_m * BM, tile_n * BN, first, last, BM, BN, BK, SLICES, LOADS, WHOLE_K, PRECISION, DTYPE,
@@ -86,7 +92,7 @@ def _grid_barrier(
     if ADDS:
         finish_slice(
             split * tiles + tile, operands.m, operands.n, epilogue, partials,
-            BM, BN, SPLITS, GROUP, SLICE, AT_ONCE, ACTIVATION, INTERPRETED,
+            BM, BN, SPLITS, GROUP, SLICE, AT_ONCE, False, ACTIVATION, INTERPRETED,
         )  # fmt: skip
 
 

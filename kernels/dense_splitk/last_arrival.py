@@ -63,7 +63,7 @@ def _last_arrival(
 ):  # fmt: skip
     """One tile of C by one split; the grid is (tiles, SPLITS)."""
     tile, split = tl.program_id(0), tl.program_id(1)
-    tile_m, tile_n = grouped_tile(tile, tl.cdiv(operands.m, BM), tl.cdiv(operands.n, BN), GROUP)
+    tile_m, tile_n = grouped_tile(tile, operands.tiles_m, operands.tiles_n, GROUP)
     row, column = tile_m * BM, tile_n * BN
     first, last = k_range(split, tl.cdiv(operands.k, BK), SPLITS)
     total = multiply_range(

@@ -51,7 +51,7 @@ def _stream_k(
     """One piece of the row of steps."""
     SIZE: tl.constexpr = BM * BN
     program = tl.program_id(0)
-    tiles_m, tiles_n = tl.cdiv(operands.m, BM), tl.cdiv(operands.n, BN)
+    tiles_m, tiles_n = operands.tiles_m, operands.tiles_n
     k_tiles = tl.maximum(tl.cdiv(operands.k, BK), 1)  # an empty K has its zeros to store
     steps = tiles_m * tiles_n * k_tiles
     step, end = k_range(program, steps, PROGRAMS)

@@ -23,12 +23,14 @@ _LEAST_SHARED_BYTES = 48 * 1024
 """What every GPU has: used where the target does not say."""
 _SHARED_RESERVE = 1024
 """Reductions, barriers and alignment take some of the shared memory beside the operands."""
-_FEWEST_IN_FLIGHT, _MOST_IN_FLIGHT = 8 * 1024, 160 * 1024
+_FEWEST_IN_FLIGHT, _MOST_IN_FLIGHT = 8 * 1024, 192 * 1024
 """Bytes that a program's pipeline holds: fewer do not hide the memory's latency, more only take space."""
 _MOST_SUMS_A_THREAD = 128
 """fp32 sums that a thread holds in registers, of the 255 it has."""
 _KINDS: Mapping[str, Callable[[Any], Any]] = {"loads": str, "overlap": bool}
 """Of the fields of a tile that are no numbers."""
+_LARGE_C = 128 * 128
+"""Elements from which on parts are as many bytes as operands: fewer programs than multiprocessors may be better."""
 _DOT_K = 16
 """A tensor core's step in K for 16-bit operands; it needs as much of K at least."""
 
@@ -180,12 +182,14 @@ def _all(case: Case, target: Target, most_programs: int | None) -> Iterator[Tile
             # One wave exactly; and powers of two, which tend to divide the K tiles and leave no longer ranges.
             counts = {max(1, int(waves * multiprocessors) // tiles) for waves in (0.5, 1, 2, 4)}
             counts = {1 << (count.bit_length() - 1) for count in counts} | {max(1, multiprocessors // tiles)}
+            if m * n >= _LARGE_C:
+                counts.add(max(1, 2 * multiprocessors // (3 * tiles)))
             for splits in sorted(counts):
                 if splits > min(MAX_SPLITS, max(1, ceil_div(k, block_k))):
                     continue
                 if most_programs is not None and tiles * splits > most_programs:
                     continue
-                for num_warps, num_stages in product((2, 4, 8), (2, 3, 5)):
+                for num_warps, num_stages in product((2, 4, 8), (2, 3, 5) if m * n < _LARGE_C else (2, 3, 4, 5)):
                     for slices in sorted({1, num_warps}):
                         if block_k // slices >= _DOT_K:
                             yield Tile(block_m, block_n, block_k, splits, num_warps, num_stages, slices)
@@ -194,8 +198,8 @@ def _all(case: Case, target: Target, most_programs: int | None) -> Iterator[Tile
 
 
 def _blocks(size: int) -> list[int]:
-    """Powers of two from 16 to 128 that are not twice what is needed."""
-    return [block for block in (16, 32, 64, 128) if block == 16 or block < 2 * size]
+    """Powers of two from 16 to 256 that are not twice what is needed."""
+    return [block for block in (16, 32, 64, 128, 256) if block == 16 or block < 2 * size]
 
 
 def _is_sensible(case: Case, target: Target, tile: Tile) -> bool:

@@ -34,7 +34,10 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from gemmgate.kernels import _tuned
 from gemmgate.kernels._triton import host
 from gemmgate.kernels._triton.device import round_to_tf32, store_cast
+from gemmgate.kernels._triton.product import grouped_tile, told, units_of
+from gemmgate.kernels.dense_splitk import untuned
 from gemmgate.kernels.dense_splitk.cases import ITEM_BYTES, case_of, sizes
+from gemmgate.kernels.dense_splitk.tiling import GROUP, ceil_div
 from gemmgate.suite.cases import Call, Case, Footprint, Implementation, Inputs, Prepared, Refusal, Target
 from gemmgate.suite.cases import Tile as TileData
 
@@ -96,42 +99,19 @@ def choose_tile(case: Case, target: Target) -> Tile:
 
 
 def rule(case: Case, target: Target) -> Tile:
-    """Blocks that cover a small C, so that no operand is read twice; ranges so that programs fill the multiprocessors.
-
-    A C of one block takes half as many programs: what more of them would gain in loading, more partial sums cost
-    (seen on an H200, where searches over tiles of the split-K set came to the same). Blocks of K shrink until
-    there are enough of them, and stages until they fit the shared memory.
-    """
-    m, n, k = sizes(case)
-    multiprocessors = target.sm_count or 8
-    block_m, block_n = _block(m), _block(n)
-    tiles = max(1, triton.cdiv(m, block_m) * triton.cdiv(n, block_n))
-    wanted = max(1, multiprocessors // max(2, tiles))
-    item_bytes = ITEM_BYTES[case.dtype]
-    block_k = 128
-    while block_k > 64 and triton.cdiv(k, block_k) < wanted:
-        block_k //= 2
-    while block_k > 32 and (block_m + block_n) * block_k * item_bytes > _most_staged_bytes(target):
-        block_k //= 2
-    stages = 4
-    while stages > 1 and stages * (block_m + block_n) * block_k * item_bytes > _most_staged_bytes(target):
-        stages -= 1
-    k_tiles = max(1, triton.cdiv(k, block_k))
-    per_split = triton.cdiv(k_tiles, min(wanted, k_tiles))
+    """What `untuned` chooses for two launches, and outputs for the second one's programs."""
+    m, n, _ = sizes(case)
+    chosen = untuned.choose(case, target)
     return Tile(
-        block_m=block_m,
-        block_n=block_n,
-        block_k=block_k,
-        splits=triton.cdiv(k_tiles, per_split),
-        num_warps=8 if block_m * block_n >= 64 * 64 else 4,
-        num_stages=stages,
-        reduce_block=_reduce_block(m, n, multiprocessors),
+        block_m=chosen.block_m,
+        block_n=chosen.block_n,
+        block_k=chosen.block_k,
+        splits=chosen.splits,
+        num_warps=chosen.num_warps,
+        num_stages=chosen.num_stages,
+        reduce_block=_reduce_block(m, n, target.sm_count or 8),
         overlap=_can_overlap(target),
     )
-
-
-def _block(size: int) -> int:
-    return 16 if size <= 16 else 32 if size <= 32 else 64
 
 
 def tiles(case: Case, target: Target) -> Sequence[TileData]:
@@ -157,7 +137,7 @@ def _space(case: Case, target: Target) -> Iterator[Tile]:
                 continue
             if (warps == 2 and block_m * block_n >= 64 * 64) or (warps == 8 and stage_bytes < 8 * 1024):
                 continue
-            for block in sorted({reduce_block, min(1024, 4 * reduce_block)}):
+            for block in sorted({max(16, reduce_block // 2), reduce_block}):
                 splits = triton.cdiv(k_tiles, each)
                 yield Tile(block_m, block_n, block_k, splits, warps, stages, block, _can_overlap(target))
 
@@ -207,19 +187,22 @@ def footprint(case: Case, target: Target, tile: TileData) -> Footprint:
 @triton.jit
 def _multiply(
     a_ptr, b_ptr, partials_ptr,
-    M, N, K, tiles_per_split,
-    stride_am, stride_ak, stride_bk, stride_bn,
+    M, N, K, tiles_m, tiles_n, tiles_per_split,
+    stride_am, stride_ak, stride_bk, stride_bn, units,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    TF32: tl.constexpr, OVERLAP: tl.constexpr, INTERPRETED: tl.constexpr,
+    GROUP: tl.constexpr, TF32: tl.constexpr, OVERLAP: tl.constexpr, INTERPRETED: tl.constexpr,
 ):  # fmt: skip
     """partials[s, m, n] = sum over range s of a[m, k] b[k, n], for one tile of (m, n)."""
     if OVERLAP:
         gdc_launch_dependents()
-    tiles_n = tl.cdiv(N, BN)
-    tile = tl.program_id(0)
+    if units is not None:
+        M, N, K = told(M, units.m), told(N, units.n), told(K, units.k)
+        stride_am, stride_ak = told(stride_am, units.stride_am), told(stride_ak, units.stride_ak)
+        stride_bk, stride_bn = told(stride_bk, units.stride_bk), told(stride_bn, units.stride_bn)
+    tile_m, tile_n = grouped_tile(tl.program_id(0), tiles_m, tiles_n, GROUP)
     split = tl.program_id(1)
-    rows = (tile // tiles_n).to(tl.int64) * BM + tl.arange(0, BM)  # [BM]
-    columns = (tile % tiles_n).to(tl.int64) * BN + tl.arange(0, BN)  # [BN]
+    rows = tile_m.to(tl.int64) * BM + tl.arange(0, BM)  # [BM]
+    columns = tile_n.to(tl.int64) * BN + tl.arange(0, BN)  # [BN]
     a_rows = a_ptr + rows[:, None] * stride_am  # [BM, 1]
     b_columns = b_ptr + columns[None, :] * stride_bn  # [1, BN]
     within = tl.arange(0, BK).to(tl.int64)
@@ -262,27 +245,24 @@ def _add(
     tl.store(out_ptr + elements, store_cast(total, out_ptr.dtype.element_ty, INTERPRETED), mask=elements < size)
 
 
-def _ceil(size: int, block: int) -> int:
-    """Triton's own is a jit function, whose call on the host takes microseconds."""
-    return -(-size // block)
-
-
 def _launch(a: Tensor, b: Tensor, partials: Tensor, out: Tensor, tile: Tile, precision: str) -> tuple[Any, ...]:
     """Both launches; an empty C takes none."""
     (m, k), n = a.shape, b.shape[1]
     if m * n == 0:
         return ()
     interpreted = host.is_interpreted(_multiply)
-    multiplied = _multiply[(_ceil(m, tile.block_m) * _ceil(n, tile.block_n), tile.splits)](
+    strides = (a.stride(0), a.stride(1), b.stride(0), b.stride(1))
+    tiles_m, tiles_n = ceil_div(m, tile.block_m), ceil_div(n, tile.block_n)
+    multiplied = _multiply[(tiles_m * tiles_n, tile.splits)](
         a, b, partials,
-        m, n, k, _ceil(_ceil(k, tile.block_k), tile.splits),
-        *a.stride(), *b.stride(),
+        m, n, k, tiles_m, tiles_n, ceil_div(ceil_div(k, tile.block_k), tile.splits),
+        *strides, units_of(m, n, k, strides, a.element_size()),
         BM=tile.block_m, BN=tile.block_n, BK=tile.block_k,
-        TF32=precision == "tf32", OVERLAP=tile.overlap, INTERPRETED=interpreted,
+        GROUP=GROUP, TF32=precision == "tf32", OVERLAP=tile.overlap, INTERPRETED=interpreted,
         num_warps=tile.num_warps, num_stages=tile.num_stages,
     )  # fmt: skip
     at_once = min(1 << (tile.splits - 1).bit_length(), max(1, _REDUCED_AT_ONCE // tile.reduce_block))
-    added = _add[(_ceil(m * n, tile.reduce_block),)](
+    added = _add[(ceil_div(m * n, tile.reduce_block),)](
         partials, out, m * n, tile.splits,
         BLOCK=tile.reduce_block, AT_ONCE=at_once, OVERLAP=tile.overlap, INTERPRETED=interpreted, num_warps=4,
         **({"launch_pdl": True} if tile.overlap else {}),

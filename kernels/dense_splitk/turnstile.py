@@ -39,7 +39,7 @@ def _turnstile(
 ):  # fmt: skip
     """One tile of C by one split; the grid is (tiles, SPLITS). Counters: numbers drawn, parts added."""
     tile = tl.program_id(0)
-    tile_m, tile_n = grouped_tile(tile, tl.cdiv(operands.m, BM), tl.cdiv(operands.n, BN), GROUP)
+    tile_m, tile_n = grouped_tile(tile, operands.tiles_m, operands.tiles_n, GROUP)
     row, column = tile_m * BM, tile_n * BN
     split = tl.program_id(1)
     drawn, added = counters + 2 * tile, counters + 2 * tile + 1

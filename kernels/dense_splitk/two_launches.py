@@ -20,13 +20,12 @@ from typing import Any
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents
 
 from gemmgate.kernels._triton.epilogue import finish
 from gemmgate.kernels._triton.partials import store_partial
 from gemmgate.kernels._triton.product import grouped_tile, k_range, multiply_range
-from gemmgate.kernels.dense_splitk import tiling
-from gemmgate.kernels.dense_splitk.cases import sizes
+from gemmgate.kernels.dense_splitk import tiling, untuned
 from gemmgate.kernels.dense_splitk.discipline import Discipline, Problem, Scratch, arguments, implementation
 from gemmgate.kernels.dense_splitk.grid_barrier import finish_slice, parts_at_once, slice_size
 from gemmgate.kernels.dense_splitk.last_arrival import partials
@@ -49,7 +48,7 @@ def _store_parts(
     if OVERLAP:
         gdc_launch_dependents()
     tile, split = tl.program_id(0), tl.program_id(1)
-    tile_m, tile_n = grouped_tile(tile, tl.cdiv(operands.m, BM), tl.cdiv(operands.n, BN), GROUP)
+    tile_m, tile_n = grouped_tile(tile, operands.tiles_m, operands.tiles_n, GROUP)
     row, column = tile_m * BM, tile_n * BN
     first, last = k_range(split, tl.cdiv(operands.k, BK), SPLITS)
     total = multiply_range(
@@ -69,11 +68,10 @@ def _add_parts(
     AT_ONCE: tl.constexpr, OVERLAP: tl.constexpr, ACTIVATION: tl.constexpr, INTERPRETED: tl.constexpr,
 ):  # fmt: skip
     """One slice of C."""
-    if OVERLAP:
-        gdc_wait()
     finish_slice(
-        tl.program_id(0), M, N, epilogue, partials, BM, BN, SPLITS, GROUP, SLICE, AT_ONCE, ACTIVATION, INTERPRETED
-    )
+        tl.program_id(0), M, N, epilogue, partials,
+        BM, BN, SPLITS, GROUP, SLICE, AT_ONCE, OVERLAP, ACTIVATION, INTERPRETED,
+    )  # fmt: skip
 
 
 def launch(problem: Problem, tile: Tile, scratch: Scratch) -> tuple[Any, ...]:
@@ -107,11 +105,10 @@ def launch(problem: Problem, tile: Tile, scratch: Scratch) -> tuple[Any, ...]:
 
 
 def _rule(case: Case, target: Target) -> Tile:
-    """Few large tiles. Of a C that is one tile half as many parts as programs fit: each costs the second launch."""
-    tile = tiling.choose(case, target, whole=True)
-    m, n, _ = sizes(case)
-    if target.is_gpu and tiles_of_c(m, n, tile) == 1:
-        tile = replace(tile, splits=ceil_div(tile.splits, 2))
+    """What `untuned` chooses. In TF32 the warps of a small tile cut its K tiles: none rounds what another does."""
+    tile = untuned.choose(case, target)
+    if case.precision == "tf32" and tile.block_m < 64 and target.is_gpu:
+        tile = replace(tile, slices=tile.num_warps)
     return _overlapping(target, tile)
 
 

@@ -32,6 +32,9 @@ def command(
     case: _options.Case = None,
     impl: _options.Impl = None,
     status: Status = None,
+    goals: Annotated[
+        bool, typer.Option("--goals", help="Where the run stands against what split-K products are to reach.")
+    ] = False,
     results: _options.Results = None,
 ) -> None:
     """Show a run, also one that goes on or was interrupted.
@@ -50,7 +53,8 @@ def command(
     shown = narrowed(reading.run, wanted)
     for remark in remarks(reading, store.root):
         _terminal.say(remark)
-    _terminal.put(report.show(shown, format.value, width=_terminal.width(), color=_terminal.color()))
+    made = report.show_goals if goals else report.show
+    _terminal.put(made(shown, format.value, width=_terminal.width(), color=_terminal.color()))
 
 
 def narrowed(run: Run, wanted: dict[str, tuple[str, ...]]) -> Run:

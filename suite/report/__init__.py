@@ -28,6 +28,7 @@ from gemmgate.suite.report.choices import choices_map, markdown_choices
 from gemmgate.suite.report.claims import claims_table
 from gemmgate.suite.report.comparisons import comparisons_json
 from gemmgate.suite.report.gate import gate_json, gate_markdown
+from gemmgate.suite.report.goals import goals_blocks
 from gemmgate.suite.report.junit import gate_junit
 from gemmgate.suite.report.layout import Block
 from gemmgate.suite.report.rows import rows_csv, rows_json
@@ -59,6 +60,7 @@ __all__ = [
     "show",
     "show_calibration",
     "show_forecast",
+    "show_goals",
     "show_replayed",
     "show_timers",
     "show_tuning",
@@ -81,6 +83,11 @@ def show(run: Run, format: str = "table", *, width: int | None = None, color: bo
     if format == "json":
         return json.dumps(rows_json(run), indent=1, allow_nan=False) + "\n"
     raise unknown("format", format, FORMATS)
+
+
+def show_goals(run: Run, format: str = "table", *, width: int | None = None, color: bool = False) -> str:
+    """Where a run stands against the goals of split-K products, as a table or as Markdown."""
+    return _rendered(goals_blocks(run), format, width, color)
 
 
 def show_calibration(
