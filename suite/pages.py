@@ -5,9 +5,10 @@
     <!-- /table:h200 -->
 
 The first word says what to write: `table`, `claims` or `static` from a run, `trial`, what `gemmgate try` printed,
-`calibration` (with `parts=noise,power`) from a calibration, `timers` (with `picture=<file>.svg`, which is written
-beside the page) from a comparison of timers. The word behind the colon names the block, or the machine that it is
-about. `run` may be several ids with commas between them. Without it a block says that nothing was measured yet.
+`calibration` (with `parts=noise,power`) from a calibration, `tuning` from a tuning, `timers` (with
+`picture=<file>.svg`, which is written beside the page) from a comparison of timers. The word behind the colon names
+the block, or the machine that it is about. `run` may be several ids with commas between them. Without it a block
+says that nothing was measured yet.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from gemmgate.suite.report import (
     show,
     show_calibration,
     show_timers,
+    show_tuning,
     timers_picture,
 )
 from gemmgate.suite.report.measured import where
@@ -38,7 +40,7 @@ _BLOCK = re.compile(
     re.DOTALL,
 )
 _OPTIONS = ("run", "impl", "cache", "tag", "parts", "picture")
-_KINDS = ("table", "claims", "static", "trial", "calibration", "timers")
+_KINDS = ("table", "claims", "static", "trial", "calibration", "tuning", "timers")
 TRIALS = "trials"
 """Folder of the results in which the trials that pages show are stored: `latest` should not find them elsewhere."""
 
@@ -73,7 +75,8 @@ def blocks(page: str) -> list[Block]:
 
 def store_of(kind: str, store: Store) -> Store:
     """Where the runs of a kind of block are."""
-    others = {"trial": Store(store.root / TRIALS), "calibration": store.calibrations, "timers": store.timers}
+    others = {"trial": Store(store.root / TRIALS), "calibration": store.calibrations}
+    others |= {"tuning": store.tunings, "timers": store.timers}
     return others.get(kind, store)
 
 
@@ -116,6 +119,8 @@ def rendered(block: Block, load: Load) -> str:
         return f"\n{_trial(run)}\n"
     if block.kind == "calibration":
         return f"\n{show_calibration(calibration(run), 'markdown', parts=_words(block, 'parts'))}\n"
+    if block.kind == "tuning":
+        return f"\n{show_tuning(run, 'markdown')}\n"
     if block.kind == "timers":
         picture = block.options.get("picture")
         shown = f"![The table as a picture]({picture})\n\n" if picture else ""
