@@ -42,6 +42,14 @@ def lookup(package: str, key: str, target: Target) -> Mapping[str, Any] | None:
     return None
 
 
+def entries(package: str, target: Target) -> Mapping[str, Mapping[str, Any]]:
+    """By key all entries that `lookup` finds for a device."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for table in reversed(_tables_for(package, target)):
+        found |= table["entries"]
+    return MappingProxyType(found)
+
+
 def ranges(package: str, key: str, target: Target) -> Sequence[Mapping[str, Any]]:
     """The ranges of `key`, `up_to` ascending, found as by `lookup`; empty without any."""
     for table in _tables_for(package, target):

@@ -7,10 +7,10 @@
 The first word says what to write: `table`, `claims`, `goals` or `static` from a run, `choices` from a run too (with
 `family`, `impl` as the dispatcher and the library's calls behind it, `then` as a family that goes on from there, and
 `parts` of `sums,shapes,decisions,then`), `trial`, what `gemmgate try` printed, `calibration` (with
-`parts=noise,power`) from a calibration, `timers` from a comparison of timers. `choices` and `timers` have a
-`picture=<file>.svg`, which is written beside the page. The word behind the colon names the block, or the machine that
-it is about. `run` may be several ids with commas between them: of one method and stack, but for claims, which take of
-each method what it has. Without it a block says that nothing was measured yet.
+`parts=noise,power`) from a calibration, `tuning` from a tuning, `timers` from a comparison of timers. `choices` and
+`timers` have a `picture=<file>.svg`, which is written beside the page. The word behind the colon names the block, or
+the machine that it is about. `run` may be several ids with commas between them: of one method and stack, but for
+claims, which take of each method what it has. Without it a block says that nothing was measured yet.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from gemmgate.suite.report import (
     show_calibration,
     show_goals,
     show_timers,
+    show_tuning,
     timers_picture,
 )
 from gemmgate.suite.report.measured import where
@@ -44,7 +45,7 @@ _BLOCK = re.compile(
     re.DOTALL,
 )
 _OPTIONS = ("run", "impl", "cache", "tag", "parts", "picture", "family", "then")
-_KINDS = ("table", "claims", "goals", "static", "choices", "trial", "calibration", "timers")
+_KINDS = ("table", "claims", "goals", "static", "choices", "trial", "calibration", "tuning", "timers")
 TRIALS = "trials"
 """Folder of the results in which the trials that pages show are stored: `latest` should not find them elsewhere."""
 
@@ -79,7 +80,8 @@ def blocks(page: str) -> list[Block]:
 
 def store_of(kind: str, store: Store) -> Store:
     """Where the runs of a kind of block are."""
-    others = {"trial": Store(store.root / TRIALS), "calibration": store.calibrations, "timers": store.timers}
+    others = {"trial": Store(store.root / TRIALS), "calibration": store.calibrations}
+    others |= {"tuning": store.tunings, "timers": store.timers}
     return others.get(kind, store)
 
 
@@ -132,6 +134,8 @@ def rendered(block: Block, load: Load) -> str:
     if block.kind == "calibration":
         return f"\n{show_calibration(calibration(run), 'markdown', parts=_words(block, 'parts'))}\n"
     picture = block.options.get("picture")
+    if block.kind == "tuning":
+        return f"\n{show_tuning(run, 'markdown')}\n"
     if block.kind == "timers":
         shown = f"![The table as a picture]({picture})\n\n" if picture else ""
         return f"\n{shown}{show_timers(run, 'markdown')}\n"

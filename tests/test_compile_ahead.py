@@ -42,23 +42,35 @@ def test_binaries_are_those_of_a_launch(tmp_path: Path) -> None:
     assert not set(first["kernels"]) & set(odd["kernels"])
 
 
-def test_two_compilers_make_each_binary_once(tmp_path: Path) -> None:
-    """Four tiles that differ in ranges and sums alone are one product and two sums: three binaries, not eight."""
-    environment = {**WITHOUT_DEVICE, "TRITON_CACHE_DIR": str(tmp_path)}
-    pool = Pool(partial(Worker, "cpu", warm=True, environment=environment), 2)
+def compiled(folder: Path, chosen: list[Candidate], count: int) -> tuple[Pool, list[dict[str, Any]]]:
+    """What so many compilers answer for these tiles with that cache."""
+    environment = {**WITHOUT_DEVICE, "TRITON_CACHE_DIR": str(folder)}
+    pool = Pool(partial(Worker, "cpu", warm=True, environment=environment), count)
     pool.target = H200
-    tiles = [{**TILE, "splits": splits, "reduce_block": block} for splits in (2, 4) for block in (32, 64)]
-    chosen = [Candidate(tile, 0.0) for tile in tiles]
     try:
         for one in chosen:
             compile_ahead(pool, ITEM, one, 0.0)
         replies = pool.wait(compiled_key(ITEM, one) for one in chosen)
+        return pool, [replies[compiled_key(ITEM, one)] for one in chosen]
     finally:
         pool.close()
-    kernels = {kernel for reply in replies.values() for kernel in reply["kernels"]}
-    assert [reply["failed"] for reply in replies.values()] == [None] * 4
-    assert len(kernels) == pool.compiled == len(list(tmp_path.rglob("*.cubin")))
-    assert len(kernels) < 8
+
+
+def test_each_binary_is_made_once(tmp_path: Path) -> None:
+    """Four tiles that differ in ranges and sums alone are one product and two sums: three binaries, not eight.
+
+    A later tuning with the same cache makes none of them again.
+    """
+    tiles = [{**TILE, "splits": splits, "reduce_block": block} for splits in (2, 4) for block in (32, 64)]
+    chosen = [Candidate(tile, 0.0) for tile in tiles]
+    pool, replies = compiled(tmp_path, chosen, 2)
+    kernels = {kernel for reply in replies for kernel in reply["kernels"]}
+    made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.cubin")}
+    assert [reply["failed"] for reply in replies] == [None] * 4
+    assert len(kernels) == pool.compiled == len(made) < 8
+    _, again = compiled(tmp_path, chosen, 1)
+    assert [reply["failed"] for reply in again] == [None] * 4
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.cubin")} == made
 
 
 def test_who_claims_a_kernel_first_compiles_it(tmp_path: Path) -> None:

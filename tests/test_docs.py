@@ -145,7 +145,7 @@ def test_numbers_of_blocks_and_of_the_rule_are_documented() -> None:
 def test_numbers_of_the_search_are_documented() -> None:
     """What the tuning page says of candidates, rounds, margins and the wide search is what the code does."""
     from gemmgate.suite.measure import race
-    from gemmgate.suite.tuning import candidates, oracle, racing, tuner
+    from gemmgate.suite.tuning import candidates, oracle, planned, racing, tuner
 
     page = " ".join((DOCS / "tuning.md").read_text(encoding="utf-8").split())
     rules = racing.Rules()
@@ -160,8 +160,10 @@ def test_numbers_of_the_search_are_documented() -> None:
         f"in {rules.final_rounds} rounds",
         f"With more than {tuner.USUAL_S:g} s".lower(),
         f"up to {tuner.SCALES[1]:g} times",
-        f"{oracle.TOGETHER} at a time",
-        f"The {oracle.BEST} best are then timed beside the pick in {oracle.SCORED_ROUNDS} rounds",
+        f"{oracle.TOGETHER} run together in {oracle.ROUNDS} rounds",
+        f"The {oracle.BEST} that come out best, and are right",
+        f"beside the pick in {oracle.SCORED_ROUNDS} rounds",
+        f"{planned.SEARCH_S:g} s a search",
     ):
         assert sentence in page, sentence
     assert rules.joins == 3 and candidates.MOST_DIFFERENCES == 2 and tuner.SCALES[0] == 0.25

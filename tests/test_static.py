@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -278,28 +280,62 @@ def test_another_commit_is_compiled_beside(tmp_path: Path, compiled: Compiled) -
         pass
 
 
-TABLE = {
-    "schema": 1,
-    "profile": "nvidia-h200",
-    "arch": "sm_90",
-    "method": 1,
-    "stack": {},
-    "entries": {"k4096-bf16/steady": {"implementation": "steady", "tile": {"block_k": 128}, "ratio": 1.0, "run": ""}},
-}
+TABLE = {"schema": 1, "profile": "nvidia-h200", "arch": "sm_90", "method": 1, "stack": {}}
 
 
-def test_rule_and_table_are_both_compiled(tmp_path: Path, compiled: Compiled) -> None:
-    """The rule's tile is compiled as if there were no table, and a table's where it has one for that GPU and case."""
-    shutil.copytree(PLANTED, tmp_path / "tuned")
-    package = tmp_path / "tuned" / "planted"
+def with_table(folder: Path, entries: Mapping[str, Any]) -> Path:
+    """The planted family with a table for the H200, which its kernels read."""
+    shutil.copytree(PLANTED, folder)
+    package = folder / "planted"
     (package / "tuned").mkdir()
-    (package / "tuned" / "nvidia-h200.json").write_text(json.dumps(TABLE))
+    (package / "tuned" / "nvidia-h200.json").write_text(json.dumps({**TABLE, "entries": entries}))
     source = (package / "launches.py").read_text()
     own = 'dict((lookup(__package__, f"{case.name}/{name}", target) or {"tile": {"block_k": 64}})["tile"])'
     source = source.replace('tile or {"block_k": 64}', f"tile or {own}")
     imported = "from gemmgate.kernels._tuned import lookup\n"
     (package / "launches.py").write_text(source.replace("from .variant", f"{imported}from .variant"))
-    request = plan.Request(selected("steady"), targets("sm_80", "sm_90"), suites=(tmp_path / "tuned",))
+    return folder
+
+
+def entry(block_k: int) -> dict[str, Any]:
+    return {"implementation": "steady", "tile": {"block_k": block_k}, "ratio": 1.0, "run": ""}
+
+
+def test_rule_and_table_are_both_compiled(tmp_path: Path, compiled: Compiled) -> None:
+    """The rule's tile is compiled as if there were no table, and of a table's for that GPU the smallest and largest."""
+    entries = {"k4096-bf16/steady": entry(128), "k8192-bf16/steady": entry(32), "k4096-bf16/spiller": entry(64)}
+    suite = with_table(tmp_path / "tuned", entries)
+    request = plan.Request(selected("steady"), targets("sm_80", "sm_90"), suites=(suite,))
     rows = plan.compile_rows(request, own_overlay(), compiled.cache, 1)
-    found = [(row.target, row.flags["tile"], (row.tile or {})["block_k"]) for row in rows]
-    assert found == [("sm_80", "rule", 64), ("sm_90", "rule", 64), ("sm_90", "tuned", 128)]
+    found = [(row.target, row.flags["tile"], row.case, (row.tile or {})["block_k"]) for row in rows]
+    assert found == [
+        ("sm_80", "rule", "k4096-bf16", 64),
+        ("sm_90", "rule", "k4096-bf16", 64),
+        ("sm_90", "tuned", "k8192-bf16", 32),
+        ("sm_90", "tuned", "k4096-bf16", 128),
+    ]
+
+
+def test_an_illegal_tuned_tile_fails(tmp_path: Path, invoke: Invoke, compiled: Compiled) -> None:
+    """A table's tile that does not fit its GPU, and one for no case, end with exit code 1, each with its reason.
+
+    So they do where the code is compared with itself. On another architecture nothing is wrong.
+    """
+    suite = with_table(tmp_path / "tuned", {"k4096-bf16/steady": entry(512), "k1-fp16/steady": entry(32)})
+    options = ("--suite", str(suite), "--family", "planted", "--impl", "steady", "--cache", str(compiled.cache))
+    for more in ((), ("--against", "latest:static")):
+        result = invoke("static", *options, "--target", "sm_80,sm_90", *more)
+        assert result.exit_code == 1
+        assert "planted/steady k4096-bf16 is illegal on sm_90: _product needs 393216 bytes" in result.stderr
+        assert "planted/steady k1-fp16 is illegal on sm_90: The family has no case" in result.stderr
+        assert "sm_80" not in result.stderr
+
+
+def test_another_tuned_tile_is_not_a_lost_kernel(tmp_path: Path, invoke: Invoke, compiled: Compiled) -> None:
+    """Where other cases' entries stand for a table than before, those that stood for it are not missing."""
+    options = ("--family", "planted", "--impl", "steady", "--cache", str(compiled.cache), "--target", "sm_90")
+    before = with_table(tmp_path / "before", {"k4096-bf16/steady": entry(32)})
+    after = with_table(tmp_path / "after", {"k8192-bf16/steady": entry(32)})
+    assert invoke("static", "--suite", str(before), *options).exit_code == 0
+    judged = invoke("static", "--suite", str(after), *options, "--against", "latest:static")
+    assert (judged.exit_code, "1 with the same code" in judged.stdout) == (0, True), judged.stdout

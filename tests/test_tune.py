@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from gemmgate.suite.errors import UnreadableError
 from gemmgate.suite.records import Run
 from gemmgate.suite.store import Store
 from gemmgate.suite.tuning.picks import PICK, picks
+from tests.program import program
 
 SUITE = Path(__file__).parent / "suites_tuning"
 
@@ -87,6 +89,21 @@ def test_every_candidate_is_kept(tuned: Tuned) -> None:
     assert len({row.id for row in tuned.run.rows}) == len(tuned.run.rows)
 
 
+def test_a_stored_tuning_is_shown(tuned: Tuned, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--show` prints the pick with its tile and searches nothing."""
+    assert tune(tuned.store.root.parent, "--show", tuned.run.id, "--format", "markdown") == 0
+    assert "kind=best warps=2" in capsys.readouterr().out
+
+
+def test_a_plan_counts_and_searches_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """For a GPU that is not here it lists two searches of twelve tiles, at the usual seconds, and stores nothing."""
+    assert tune(tmp_path, "--family", "tunable", "--plan", "h200", "--format", "markdown") == 0
+    said = capsys.readouterr().out
+    assert "| tunable | tiled | 2 | 12 | to 12 | 5 |" in said and "fixed" not in said
+    assert "2 searches for nvidia-h200, about 5 s" in said
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_finished_tuning_has_nothing_to_resume(tuned: Tuned) -> None:
     """Resuming what is complete searches nothing and passes."""
     folder = tuned.store.root.parent
@@ -111,6 +128,25 @@ def test_an_interrupted_tuning_goes_on(tuned: Tuned, tmp_path: Path, capsys: pyt
     assert {"n8-fp32/tiled", "n16-fp32/tiled"} <= set(result.table["entries"])
     assert result.table["entries"]["n16-fp32/tiled"]["tile"] == {"kind": "best", "warps": 2}
     assert [pick.regret for pick in picks(result.run.rows)] == [None, 0.0]
+
+
+def test_a_killed_tuning_loses_one_search_at_most(tmp_path: Path) -> None:
+    """After kill -9 behind the first of two searches, its rows are all there, and only the other is searched."""
+    known = ["--device", "cpu", "--suite", str(SUITE), "--jobs", "1", "--results", str(tmp_path / "results")]
+    known += ["--tables", str(tmp_path / "tables"), "--family", "tunable", "--impl", "tiled", "--tag", "n16,n8"]
+    with subprocess.Popen(program("tune", *known), stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert next(line for line in process.stderr if "tunable/tiled" in line).startswith("[1/2]")
+        process.kill()
+    store = Store(tmp_path / "results").tunings
+    (journal,) = (tmp_path / "results").rglob("*.jsonl")
+    before = store.load(journal.stem)
+    assert [row.case for row in before.rows if row.phase == PICK] == ["n8-fp32"]
+    assert not (tmp_path / "tables").exists()
+    result = found(tmp_path, tune(tmp_path, "--resume", journal.stem))
+    assert result.run.rows[: len(before.rows)] == before.rows
+    assert [row.case for row in result.run.rows if row.phase == PICK] == ["n8-fp32", "n16-fp32"]
+    assert {"n8-fp32/tiled", "n16-fp32/tiled"} <= set(result.table["entries"])
 
 
 def test_a_table_of_another_method_is_refused_beforehand(tuned: Tuned, tmp_path: Path) -> None:

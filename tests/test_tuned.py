@@ -71,6 +71,18 @@ def test_a_table_of_the_arch_answers_what_the_own_lacks(package: Package) -> Non
         assert found is not None and found["tile"] == {"block": block}
 
 
+def test_all_entries_are_those_that_a_lookup_finds(package: Package) -> None:
+    """Entries of the device's table stand before equal keys of its arch's; another arch has none."""
+    name = package(
+        table("nvidia-a", "sm_90", {"m1/own": entry(1), "m2": entry(3)}),
+        table("nvidia-h200", "sm_90", {"m1/own": entry(2)}),
+    )
+    found = _tuned.entries(name, H200)
+    assert {key: value["tile"]["block"] for key, value in found.items()} == {"m1/own": 2, "m2": 3}
+    assert all(found[key] == _tuned.lookup(name, key, H200) for key in found)
+    assert not _tuned.entries(name, A100)
+
+
 def test_another_arch_gets_nothing(package: Package) -> None:
     """A table of sm_90 says nothing for sm_80, and a package without tables says nothing at all."""
     name = package(table("nvidia-h200", "sm_90", {"m1": entry(2)}, ranges={"m1": []}))

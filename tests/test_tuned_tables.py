@@ -16,7 +16,7 @@ from gemmgate.suite.cases import Target
 from gemmgate.suite.errors import UnreadableError
 from gemmgate.suite.records import Row, Stack
 from gemmgate.suite.tuning import tables
-from gemmgate.suite.tuning.picks import Pick, picks, regret, searched
+from gemmgate.suite.tuning.picks import NO_TIME, Pick, picks, regret, searched
 from tests.stored import make_row, make_run
 
 H200 = Target("sm_90", "NVIDIA H200", sm_count=132, shared_bytes=232448)
@@ -127,14 +127,37 @@ def test_a_table_of_another_method_is_not_updated(tmp_path: Path) -> None:
         tables.read(path)
 
 
-def test_the_report_says_what_was_gained() -> None:
-    """Both ratios, the tiles tried and the regret stand in the table and in the sentences."""
+def swept_rows(pick: Row) -> list[Row]:
+    """Beside a pick of 5 us one tile of 4 us, one that does not compile and two that had no turn."""
+    best = replace(pick, samples_s=(4e-6,) * 40, median_s=4e-6, low_s=4e-6, high_s=4e-6, visit="")
+    bare = {"samples_s": (), "median_s": None, "low_s": None, "high_s": None, "visit": ""}
+    tiles = [{"splits": splits, "block_m": 32} for splits in (1, 2, 3, 4)]
+    return [
+        replace(best, phase="oracle a", tile=tiles[0]),
+        replace(pick, phase="oracle pick", tile={"splits": 4, "block_m": 16}, visit=""),  # in another order
+        replace(best, phase="sweep a", tile=tiles[0]),
+        replace(pick, phase="sweep b", tile=tiles[1], status="error", reason="does_not_compile", **bare),
+        *(replace(pick, phase=f"sweep {i}", tile=tiles[i], status="invalid", reason=NO_TIME, **bare) for i in (2, 3)),
+    ]
+
+
+def test_a_wider_search_scores_the_pick_and_is_counted() -> None:
+    """A pick of 5 us beside a best of 4 us costs a quarter; two tiles had a turn, two had none."""
     rows = tuning()
-    swept = [replace(rows[2], phase=f"oracle {i}", tile=tile, visit="") for i, tile in enumerate(({"b": 1}, TILE))]
-    swept[0] = replace(swept[0], samples_s=(4e-6,) * 40, median_s=4e-6, low_s=4e-6, high_s=4e-6)
-    shown = report.show_tuning(make_run(rows=(*rows, *swept)), "table")
-    assert "1.600" in shown and "1.200" in shown and "+25.0%" in shown
-    assert "mean 25.00%, worst 25.00%" in shown
+    (found,) = picks([*rows, *swept_rows(rows[2])])
+    assert found.regret == pytest.approx(0.25)
+    assert (found.swept, found.left_out) == (2, 2)
+    (alone,) = picks([*rows, *swept_rows(rows[2])[1:2]])
+    assert alone.regret is None  # a pick that nothing was timed beside is no best
+
+
+def test_the_report_says_what_was_gained() -> None:
+    """Both ratios, the pick over the best, their mean, and what was left out stand in the table and the sentences."""
+    rows = tuning()
+    shown = report.show_tuning(make_run(rows=(*rows, *swept_rows(rows[2]))), "table")
+    assert "1.600" in shown and "1.200" in shown and "1.250" in shown and "3 of 5" in shown
+    assert "geometric mean 1.2500, worst 1.2500, at most 1.01 in 0 of 1" in shown
+    assert "in 1 case: 2 were left out" in shown
     assert "| m16 | own | 5.00 |" in report.show_tuning(make_run(rows=tuple(rows)), "markdown")
 
 

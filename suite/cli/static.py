@@ -25,9 +25,9 @@ from gemmgate.suite.cli import _terminal
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.compiling.base import commit_named, overlay_of
 from gemmgate.suite.compiling.judge import judge_static
-from gemmgate.suite.compiling.plan import CHOSEN, FAMILY, Request, compile_rows, installed
-from gemmgate.suite.compiling.representative import chosen
-from gemmgate.suite.errors import PASS, CannotMeasureError, UsageError
+from gemmgate.suite.compiling.plan import CHOSEN, FAMILY, TUNED, Request, compile_rows, illegal_tuned, installed
+from gemmgate.suite.compiling.representative import chosen, is_representative
+from gemmgate.suite.errors import PASS, REGRESSION, CannotMeasureError, UsageError
 from gemmgate.suite.gate import judge
 from gemmgate.suite.outcomes import utc_now
 from gemmgate.suite.records import Machine, Row, Run, Stack, run_id
@@ -88,9 +88,10 @@ def command(
 ) -> None:
     """Compile for every architecture without a GPU: registers, shared memory, spills.
 
-    Without --case, --tag and --full: of the quick cases, the largest in each precision. Stores a run of rows of
-    kind static. With --against, the exit code is 1 where spills appeared, occupancy fell, tensor-core instructions
-    vanished or a kernel no longer compiles or fits.
+    Without --case, --tag and --full: of the quick cases, the largest in each precision, and of the tuned tiles the
+    smallest, the largest and the one with most outputs a warp. Stores a run of rows of kind static. The exit code
+    is 1 where a tuned tile cannot run on the GPUs it is for; with --against also where spills appeared, occupancy
+    fell, tensor-core instructions vanished or a kernel no longer compiles or fits.
     """
     begun = time.monotonic()
     selection = options.selection(family, case, impl, tag)
@@ -117,18 +118,17 @@ def command(
     if base is None:
         _terminal.put(report.show(run, format.value, width=_terminal.width(), color=_terminal.color()))
         _terminal.say(f"stored as {path}")
-        raise typer.Exit(_exit_code(run))
+        raise typer.Exit(REGRESSION if _say_illegal(run) else _exit_code(run))
     earlier = base.load(request, choices, folder, jobs)
-    found = judge_static(
-        _nvidia(earlier.rows), _nvidia(run.rows), (earlier.stack, run.stack), across_stacks=across_stacks
-    )
+    before = _without_other_entries(earlier.rows, run.rows) if is_representative(selection) else earlier.rows
+    found = judge_static(_nvidia(before), _nvidia(run.rows), (earlier.stack, run.stack), across_stacks=across_stacks)
     result = judge(found)
     if format is Format.MARKDOWN:
         _terminal.put(report.markdown_static(found, result))
     else:
         _terminal.put(report.table_static(found, result, width=_terminal.width(), color=_terminal.color()))
     _terminal.say(f"stored as {path}")
-    raise typer.Exit(result.exit_code)
+    raise typer.Exit(REGRESSION if _say_illegal(run) else result.exit_code)
 
 
 class _Base:
@@ -173,8 +173,29 @@ def _asked_for(row: Row, request: Request, choices: Sequence[Choice]) -> bool:
         and row.target in request.targets
         and (tile in request.tiles or (request.tiles == ("all",) and tile not in CHOSEN))
         and (not globs or any(fnmatchcase(implementation, glob) for glob in globs))
-        and any((choice.family.name, choice.case.name) == (family, row.case) for choice in choices)
+        and any(
+            choice.family.name == family
+            and (choice.case.name == row.case or (tile == TUNED and is_representative(request.selection)))
+            for choice in choices
+        )
     )
+
+
+def _without_other_entries(baseline: Sequence[Row], candidate: Sequence[Row]) -> tuple[Row, ...]:
+    """The baseline without tuned tiles for which others stand now: they were left out, not lost."""
+    now = {(row.implementation, row.case, row.target) for row in candidate if row.flags.get("tile") == TUNED}
+    return tuple(
+        row for row in baseline if row.flags.get("tile") != TUNED or (row.implementation, row.case, row.target) in now
+    )
+
+
+def _say_illegal(run: Run) -> bool:
+    """Names the entries of tuned tables that cannot run where they are for; whether there are any."""
+    illegal = illegal_tuned(run.rows)
+    for row in illegal:
+        said = f"{row.implementation} {row.case}".rstrip()
+        _terminal.say(f"tuned tile of {said} is illegal on {row.target}: {row.detail} Tune it again, or remove it.")
+    return bool(illegal)
 
 
 def _targets(asked: tuple[str, ...], *, full: bool) -> dict[str, Target]:

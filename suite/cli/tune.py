@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from gemmgate.suite import report
+from gemmgate.suite import profiles, report
 from gemmgate.suite.cases import Target
 from gemmgate.suite.catalog import Catalog, Item, Selection
 from gemmgate.suite.cli import _options as options
@@ -27,9 +27,9 @@ from gemmgate.suite.outcomes import utc_now
 from gemmgate.suite.records import Limits, Row, Run, run_id
 from gemmgate.suite.report import units
 from gemmgate.suite.store import Journal
-from gemmgate.suite.tuning import oracle as wider
 from gemmgate.suite.tuning import tables
 from gemmgate.suite.tuning.picks import picks, searched
+from gemmgate.suite.tuning.planned import planned
 from gemmgate.suite.tuning.pool import WITHOUT_DEVICE, Pool
 from gemmgate.suite.tuning.racing import Search
 from gemmgate.suite.tuning.tuner import Tuner
@@ -60,6 +60,13 @@ def command(
     oracle: Annotated[
         bool, typer.Option("--oracle", help="Time every legal tile too, and say what each pick costs against the best.")
     ] = False,
+    plan: Annotated[
+        str,
+        typer.Option(metavar="GPU", help="Only list the searches for a GPU such as h200, with an estimate of time."),
+    ] = "",
+    show: Annotated[
+        str, typer.Option(metavar="ID", help="Only show a stored one: an id, a path, latest, latest:<machine>.")
+    ] = "",
     jobs: Annotated[
         int | None, typer.Option(min=1, max=256, help="Processes that compile. Default: the cores less two.")
     ] = None,
@@ -80,6 +87,9 @@ def command(
     """
     begun = time.monotonic()
     store = options.store(results).tunings
+    if show:
+        _put(store.load(show), format)
+        return
     known = options.families(suite or [])
     selection = options.selection(family, case, impl, tag)
     earlier = store.load(resume) if resume else None
@@ -95,11 +105,15 @@ def command(
     if not items:
         _terminal.say(f"nothing is missing in tuning {resume}: nothing was searched.")
         raise typer.Exit(PASS)
-    start = partial(Worker, options.device(device), suites=suite or [])
-    count = jobs or max(1, len(os.sched_getaffinity(0)) - _SPARED_CORES)
+    cores = len(os.sched_getaffinity(0))
+    count = jobs or (cores if plan else max(1, cores - _SPARED_CORES))
     modules = sorted({(item.family.name, item.implementation) for item in items})
     compiler = partial(Worker, "cpu", suites=suite or [], warm=True, modules=modules, environment=WITHOUT_DEVICE)
     pool = Pool(compiler, count)
+    if plan:
+        _show_plan(pool, items, plan, format)
+        return
+    start = partial(Worker, options.device(device), suites=suite or [])
     try:
         worker = start()
         pool.target = worker.target
@@ -119,7 +133,7 @@ def command(
                 begun=begun,
                 seconds=seconds,
                 seed=seed,
-                widen=wider.sweep if oracle else None,
+                oracle=oracle,
             )
             try:
                 tuner.run()
@@ -131,11 +145,29 @@ def command(
             path = journal.finish()
     finally:
         pool.close()
-    finished = store.load(str(path))
-    _terminal.put(report.show_tuning(finished, format.value, width=_terminal.width(), color=_terminal.color()))
+    _put(store.load(str(path)), format)
     _terminal.say(f"stored as {path}; tables: {', '.join(map(str, paths)) or 'none, for there is no pick'}")
     if not paths:
         raise CannotMeasureError("No search came to a pick: the table says why for each.")
+
+
+def _put(run: Run, format: Format) -> None:
+    _terminal.put(report.show_tuning(run, format.value, width=_terminal.width(), color=_terminal.color()))
+
+
+def _show_plan(pool: Pool, items: Sequence[Item], name: str, format: Format) -> None:
+    """Asks the compilers for all spaces, and closes them."""
+    try:
+        profile = profiles.profile(profiles.representatives().get(name, name))
+        pool.target = profile.target
+        for place, item in enumerate(items):
+            pool.submit(item.path, "space", item, float(place))
+        replies = pool.wait(item.path for item in items)
+    finally:
+        pool.close()
+    found = planned(items, [replies[item.path] for item in items], profile.target)
+    shown = report.show_planned(found, profile.name, format.value, width=_terminal.width(), color=_terminal.color())
+    _terminal.put(shown)
 
 
 class _Lines:

@@ -1,7 +1,7 @@
 """Compiling without running: what a kernel becomes on a GPU that is not here.
 
-`representative` and `plan` say what is compiled, `worker` is the child process that does it with `driver` in place
-of a GPU, `pool` keeps children busy and survives their end, `facts` remembers what was compiled, `cubin` counts
-instructions, `occupancy` says what fits a multiprocessor, `base` has another commit's kernels, and `judge` compares
-two sets of rows. Only `worker` and `driver` import torch and Triton, and only children import them.
+`representative` and `plan` say what is compiled, `worker` is the child process that does it and `driver` what tells
+it what became of a launch, `pool` keeps children busy and survives their end, `facts` remembers what was compiled,
+`cubin` counts instructions, `occupancy` says what fits a multiprocessor, `base` has another commit's kernels, and
+`judge` compares two sets of rows. Only `worker` and `driver` import torch and Triton, and only children import them.
 """

@@ -1,4 +1,4 @@
-"""Triton without a GPU: launches compile for the GPU asked for, and are recorded instead of run.
+"""What Triton makes of launches under a driver without a device: each compiles, and is recorded instead of run.
 
 `prepare` of an implementation launches its kernels as it always does; nothing about a kernel is described here.
 """
@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from triton import knobs
-from triton.backends.compiler import GPUTarget
-from triton.backends.driver import DriverBase
 from triton.errors import TritonError
 from triton.runtime import JITFunction
 from triton.runtime.driver import driver as drivers
@@ -23,6 +21,7 @@ from triton.runtime.errors import PTXASError
 
 from gemmgate.suite.cases import Target
 from gemmgate.suite.compiling.facts import FactStore
+from gemmgate.suite.measure.compile_only import CompileOnly
 
 _PTXAS = {
     "stack_bytes": re.compile(r"(\d+) bytes stack frame"),
@@ -56,52 +55,6 @@ def _sentence(text: str) -> str:
     return (found[1] if found else lines[-1] if lines else "")[:300]
 
 
-class CompileOnlyDriver(DriverBase):
-    """Stands for one GPU at a time. Devices are numbered by target, so that each has compiled kernels of its own."""
-
-    def __init__(self, target: Target) -> None:
-        self.target = target
-
-    @classmethod
-    def is_active(cls) -> bool:
-        return True
-
-    def map_python_to_cpp_type(self, ty: str) -> str:
-        return ty
-
-    def get_current_target(self) -> GPUTarget:
-        if self.target.arch.startswith("gfx"):
-            return GPUTarget("hip", self.target.arch, 64)
-        return GPUTarget("cuda", self.target.compute_capability, 32)
-
-    def get_current_device(self) -> int:
-        return self.target.compute_capability or int(self.target.arch.removeprefix("gfx"), 16)
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
-
-    def get_active_torch_device(self) -> Any:
-        raise RuntimeError("No GPU is here: this kernel is only compiled. `prepare` must not ask for a device.")
-
-    def get_device_interface(self) -> Any:
-        raise RuntimeError("No GPU is here: this kernel is only compiled. `prepare` must not ask for a device.")
-
-    def get_benchmarker(self) -> Any:
-        raise RuntimeError("No GPU is here: this kernel is only compiled, and nothing can be timed.")
-
-    @property
-    def utils(self) -> CompileOnlyDriver:
-        return self
-
-    def get_device_properties(self, device: int) -> dict[str, int]:
-        """What kernels ask Triton for, from the target."""
-        return {
-            "max_shared_mem": self.target.shared_bytes,
-            "multiprocessor_count": self.target.sm_count,
-            "warpSize": self.get_current_target().warp_size,
-        }
-
-
 Launches = list[tuple[str, dict[str, Any]]]
 """What was launched, in order: a kernel's name and the facts of its compilation."""
 
@@ -111,7 +64,7 @@ class Recorder:
 
     def __init__(self, store: FactStore) -> None:
         self._store = store
-        self._driver = CompileOnlyDriver(Target("sm_90"))
+        self._driver = CompileOnly(Target("sm_90"))
         self._launches: Launches = []
         self._facts: dict[str, dict[str, Any]] = {}
         self._times: Any = None

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -21,16 +21,20 @@ from gemmgate.suite.compiling.cubin import tensor_core
 from gemmgate.suite.compiling.facts import FactStore
 from gemmgate.suite.compiling.occupancy import Resident, resident
 from gemmgate.suite.compiling.pool import Child, Job, Reply, compile_all
+from gemmgate.suite.compiling.representative import is_representative
 from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.profiles import architectures
 from gemmgate.suite.records import Row, Status
 
 FAMILY = "static"
-CHOSEN = ("rule", "tuned")
+TUNED = "tuned"
+CHOSEN = ("rule", TUNED)
 """The tiles compiled where nobody asks for others: what a kernel chooses without a table, and what tables hold."""
 Tell = Callable[[int, int], None]
 _FORM = 1
 """Of the rows of a request that is remembered."""
+_ALSO = ("cases.py", "catalog.py", "measure/compile_only.py")
+"""Files that rows depend on, beside this folder and the machines."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,8 @@ def compile_rows(
         listed = first.ask("list", selection=request.selection.to_json())
         if "items" not in listed:
             raise CannotMeasureError(f"The implementations cannot be listed: {listed['detail']}.")
-        jobs = _jobs(listed["items"], request, first)
-        if not jobs and not listed["failed"]:
+        jobs, illegal = _jobs(listed["items"], request, first)
+        if not jobs and not illegal and not listed["failed"]:
             raise CannotMeasureError(
                 "Nothing of this selection launches a Triton kernel of its own: `gemmgate list` shows what there is."
             )
@@ -77,21 +81,51 @@ def compile_rows(
         disassembler = first.disassembler
     rows = [row for job, reply in zip(jobs, replies, strict=True) for row in _rows(job, reply)]
     rows = _counted(rows, store, disassembler)
-    rows += [_unlisted(*failed) for failed in listed["failed"]]
+    rows += [*illegal, *(_unlisted(*failed) for failed in listed["failed"])]
     if all(row.status not in ("error", "timeout") for row in rows):
         store.write_request(key, [row.to_json() for row in rows])
     return tuple(rows)
 
 
-def _jobs(items: Sequence[dict[str, Any]], request: Request, child: Child) -> list[Job]:
-    jobs = []
+def illegal_tuned(rows: Iterable[Row]) -> list[Row]:
+    """Entries of tuned tables that cannot run on the GPUs they are for."""
+    return [row for row in rows if row.status == "unsupported" and row.flags.get("tile") == TUNED]
+
+
+def _jobs(items: Sequence[dict[str, Any]], request: Request, child: Child) -> tuple[list[Job], list[Row]]:
+    """What is to be compiled; and a row for each tuned tile of which it is known beforehand that it cannot run."""
+    jobs, illegal = [], []
     for label, target in request.targets.items():
-        for item in items:
-            tiles: Sequence[Any] = request.tiles
-            if tiles == ("all",):
-                tiles = child.ask("tiles", item=item, target=asdict(target)).get("tiles", [])
-            jobs += [Job(item, label, target, tile) for tile in tiles]
-    return jobs
+        device = asdict(target)
+        if request.tiles == ("all",):
+            for item in items:
+                tiles = child.ask("tiles", item=item, target=device).get("tiles", [])
+                jobs += [Job(item, label, target, tile) for tile in tiles]
+        elif is_representative(request.selection) and TUNED in request.tiles:
+            jobs += [Job(item, label, target, tile) for item in items for tile in request.tiles if tile != TUNED]
+            found = child.ask("tuned", items=items, target=device)
+            if "items" not in found:
+                raise CannotMeasureError(f"The tuned tiles for {label} cannot be read: {found['detail']}.")
+            jobs += [Job(item, label, target, TUNED) for item in found["items"]]
+            illegal += [_illegal(one, label) for one in found["illegal"]]
+        else:
+            jobs += [Job(item, label, target, tile) for item in items for tile in request.tiles]
+    return jobs, illegal
+
+
+def _illegal(entry: Mapping[str, Any], label: str) -> Row:
+    return Row(
+        family=FAMILY,
+        case=entry["case"],
+        implementation=f"{entry['family']}/{entry['implementation']}",
+        kind="static",
+        status="unsupported",
+        reason=entry["reason"],
+        detail=entry["detail"],
+        target=label,
+        flags={"tile": TUNED},
+        tile=entry["tile"],
+    )
 
 
 def _rows(job: Job, reply: Reply) -> list[Row]:
@@ -209,7 +243,7 @@ def _key(request: Request, overlay: Path) -> str:
     """Everything that the rows of a request depend on."""
     here = Path(__file__).parent
     harness = [catalog.tree_hash(folder) for folder in (here, here.parent / "machines")]
-    harness += [hashlib.sha256((here.parent / name).read_bytes()).hexdigest() for name in ("cases.py", "catalog.py")]
+    harness += [hashlib.sha256((here.parent / name).read_bytes()).hexdigest() for name in _ALSO]
     settings = {
         name: value for name, value in os.environ.items() if name.startswith("TRITON_") and name != "TRITON_CACHE_DIR"
     }

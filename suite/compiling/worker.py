@@ -3,7 +3,8 @@
 Started as `python -P -m gemmgate.suite.compiling.worker <parent pid> <cache folder>`. One JSON object a line,
 requests on standard input, replies on what was standard output. Operations:
 
-    list {selection, suites}        the own implementations selected that launch Triton kernels, case by case
+    list {selection}                the own implementations selected that launch Triton kernels, case by case
+    tuned {items, target}           of their tuned tiles those that stand for the others, and those that are illegal
     tiles {item, target}            the whole tile space of an item
     compile {item, target, tile}    one preparation: the kernels it launched, or the status it has instead
 
@@ -12,6 +13,7 @@ requests on standard input, replies on what was standard output. Operations:
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -23,20 +25,28 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
 
-import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from triton.runtime import JITFunction
 
 from gemmgate.suite import catalog
-from gemmgate.suite.cases import Case, Implementation, Target
+from gemmgate.suite.cases import Case, Implementation, Inputs, Refusal, Target, Tile
 from gemmgate.suite.catalog import Catalog, Selection
 from gemmgate.suite.compiling import driver
 from gemmgate.suite.compiling.facts import FactStore
-from gemmgate.suite.compiling.representative import chosen
+from gemmgate.suite.compiling.representative import (
+    Tuned,
+    chosen,
+    is_representative,
+    largest_of,
+    tuned_extremes,
+    without_variants,
+)
 from gemmgate.suite.errors import UsageError
+from gemmgate.suite.measure.compile_only import meta_inputs
 from gemmgate.suite.measure.worker import die_with_parent
 
 _TUNED = "gemmgate.kernels._tuned"
+_GARBAGE = 100_000
+"""Objects more before the next search for garbage: of compilations there is little."""
 
 
 class CompileWorker:
@@ -46,7 +56,7 @@ class CompileWorker:
         self._replies = replies
         self._recorder = driver.Recorder(store)
         self._catalog = Catalog()
-        self._examples: dict[tuple[str, str], dict[str, Any]] = {}
+        self._examples: dict[tuple[str, str], Inputs] = {}
 
     def serve(self, requests: IO[str]) -> None:
         for line in requests:
@@ -67,9 +77,12 @@ class CompileWorker:
         return {"kernels_tree": catalog.tree_hash(Path(kernels)), "disassembler": str(driver.disassembler())}
 
     def _do_list(self, selection: Mapping[str, Any]) -> dict[str, Any]:
-        items: list[dict[str, Any]] = []
+        asked = Selection.from_json(selection)
+        choices = chosen(self._catalog, asked)
+        places: dict[tuple[str, str, str], Case] = {}
+        modules: dict[tuple[str, str], str] = {}
         failed: dict[tuple[str, str], str] = {}
-        for choice in chosen(self._catalog, Selection.from_json(selection)):
+        for choice in choices:
             for name in choice.implementations:
                 try:
                     found = self._implementation(choice.family.name, name)
@@ -81,8 +94,48 @@ class CompileWorker:
                     failed[choice.family.name, name] = f"{type(error).__name__}: {error}"
                     continue
                 if found.kind == "own" and launches_triton(found):
-                    items.append({"case": choice.case.to_json(), "implementation": name})
+                    places[choice.family.name, name, choice.case.name] = choice.case
+                    modules[choice.family.name, name] = _module(found)
+        kept = without_variants(places, modules, largest_of(choices)) if is_representative(asked) else places
+        items = [{"case": places[place].to_json(), "implementation": place[1]} for place in kept]
         return {"items": items, "failed": [[*names, detail] for names, detail in failed.items()]}
+
+    def _do_tuned(self, items: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) -> dict[str, Any]:
+        device = _target(target)
+        names = dict.fromkeys((item["case"]["family"], item["implementation"]) for item in items)
+        kept: list[dict[str, Any]] = []
+        illegal: list[dict[str, Any]] = []
+        for family, name in names:
+            entries, wrong = self._entries(family, name, device)
+            kept += [{"case": one.case.to_json(), "implementation": name} for one in tuned_extremes(entries)]
+            illegal += [{"family": family, "implementation": name, **one} for one in wrong]
+        return {"items": kept, "illegal": illegal}
+
+    def _entries(self, family: str, name: str, target: Target) -> tuple[list[Tuned], list[dict[str, Any]]]:
+        """The tuned tiles of an implementation, and what is wrong with those that nothing could be prepared with."""
+        tables, found = _tables(), self._implementation(family, name)
+        try:
+            known = tables.entries(self._package(family, name), target) if tables else {}
+        except ValueError as error:
+            return [], [{"case": "", "tile": None, "reason": "table", "detail": str(error)}]
+        entries, wrong = [], []
+        for key, entry in known.items():
+            case_name, _, implementation = key.partition("/")
+            if implementation != name or entry["tile"] is None:
+                continue
+            case = self._case(family, case_name)
+            tile = dict(entry["tile"])
+            no_case = "no_case", f"The family has no case '{case_name}'."
+            refusal = _refusal(found, case, target, tile) if case else no_case
+            if case is not None and refusal is None:
+                entries.append(Tuned(case, tile))
+            elif refusal is not None:
+                wrong.append({"case": case_name, "tile": tile, "reason": refusal[0], "detail": refusal[1]})
+        return entries, wrong
+
+    def _case(self, family: str, name: str) -> Case | None:
+        known = self._catalog.family(family)
+        return next((case for case in known.cases if case.name == name), None) or catalog.case_named(known, name)
 
     def _do_tiles(self, item: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str, Any]:
         case, found = self._found(item)
@@ -118,11 +171,14 @@ class CompileWorker:
         found: Implementation = self._catalog.implementation(family, name)
         return found
 
+    def _package(self, family: str, name: str) -> str:
+        """Where an implementation's tables lie."""
+        return self._catalog.extensions.get((family, name)) or self._catalog.packages[family]
+
     def _tuned(self, case: Case, name: str, target: Target) -> Mapping[str, Any] | None:
         """The tile of a table's entry; None where no table has one, or these kernels know no tables."""
-        package = self._catalog.extensions.get((case.family, name)) or self._catalog.packages[case.family]
         tables = _tables()
-        entry = tables.lookup(package, f"{case.name}/{name}", target) if tables else None
+        entry = tables.lookup(self._package(case.family, name), f"{case.name}/{name}", target) if tables else None
         return dict(entry["tile"]) if entry else None
 
     @contextmanager
@@ -147,26 +203,40 @@ class CompileWorker:
             for module, name, value, _ in changed:
                 setattr(module, name, value)
 
-    def _example(self, case: Case) -> dict[str, Any]:
+    def _example(self, case: Case) -> Inputs:
         """The family's inputs as meta tensors: dtypes, sizes and strides of the real ones, without values."""
         place = case.family, case.name
         if place not in self._examples:
             make = self._catalog.load(case.family, self._catalog.family(case.family).make_inputs)
-            try:
-                with FakeTensorMode():
-                    made = make(case, 0, "cpu", "normal")
-            except Exception:
-                made = make(case, 0, "cpu", "normal")
-            self._examples[place] = {name: _meta(value) for name, value in made.items()}
+            self._examples[place] = meta_inputs(partial(make, case, 0, "cpu", "normal"))
         return self._examples[place]
 
 
 def launches_triton(implementation: Implementation) -> bool:
     """Whether the module that prepares it reaches a `@triton.jit` function through modules of the same package."""
+    return _reaches(_module(implementation))
+
+
+def _module(implementation: Implementation) -> str:
+    """The module that prepares it."""
     function: Any = implementation.prepare
     while isinstance(function, partial):
         function = function.func
-    return _reaches(function.__module__)
+    name: str = function.__module__
+    return name
+
+
+def _refusal(found: Implementation, case: Case, target: Target, tile: Tile) -> Refusal | None:
+    """Why a tile cannot run there, as far as that is known without compiling it."""
+    try:
+        refusal = found.supports(case, target)
+        needs = found.footprint(case, target, tile) if found.footprint and refusal is None else None
+    except (ValueError, TypeError, KeyError) as error:
+        return "refused", str(error)
+    if needs is not None and target.shared_bytes and needs.shared_bytes > target.shared_bytes:
+        said = f"It takes {needs.shared_bytes} bytes of shared memory a block; {target.arch} allows"
+        return "shared_memory", f"{said} {target.shared_bytes}."
+    return refusal
 
 
 @cache
@@ -209,13 +279,6 @@ def _no_ranges(package: str, key: str, target: Target) -> tuple[()]:
     return ()
 
 
-def _meta(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    storage = torch.empty(value.untyped_storage().nbytes() // value.element_size(), dtype=value.dtype, device="meta")
-    return storage.as_strided(value.size(), value.stride(), value.storage_offset())
-
-
 def _target(data: Mapping[str, Any]) -> Target:
     return Target(**{**data, "features": tuple(data["features"])})
 
@@ -229,6 +292,9 @@ def main() -> None:
     die_with_parent(parent)
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    # Searching torch's and Triton's modules for garbage again and again took a fifth of the time.
+    gc.freeze()
+    gc.set_threshold(_GARBAGE)
     CompileWorker(replies, FactStore(cache_folder)).serve(sys.stdin)
 
 

@@ -3,6 +3,7 @@
 `prepare` launches its kernels on meta tensors under a Triton driver that knows a target and has no device: each
 launch compiles, writes Triton's cache, and runs nothing. A process with a device, given the same cache, then finds
 the binaries. Processes that share a folder of claims divide the work: whoever claims a kernel first compiles it.
+`suite/compiling` stands on the same driver and the same tensors to say what kernels became.
 """
 
 # mypy: disable-error-code="import-untyped"
@@ -26,19 +27,20 @@ from gemmgate.suite.cases import Case, Implementation, Inputs, Target, Tile
 from gemmgate.suite.measure.refusal import status_of
 
 _THREADS = 1024
+_LEAST_SHARED_BYTES = 48 * 1024
+"""What every GPU has: used where the target does not say."""
 
 
 class CompileOnly:
-    """What Triton asks of the active driver, answered for a target; launches do nothing."""
+    """What Triton asks of the active driver, answered for one target at a time; launches do nothing.
+
+    Devices are numbered by target, so that a kernel keeps what it compiled for each apart.
+    """
 
     def __init__(self, target: Target) -> None:
-        is_nvidia = target.arch.startswith("sm_")
-        self._target = (
-            GPUTarget("cuda", target.compute_capability, 32) if is_nvidia else GPUTarget("hip", target.arch, 64)
-        )
-        properties = {"max_shared_mem": target.shared_bytes or 48 * 1024, "multiprocessor_count": target.sm_count}
+        self.target = target
         self.utils = SimpleNamespace(
-            get_device_properties=lambda device: properties,
+            get_device_properties=self._properties,
             load_binary=lambda *binary: (object(), 0, 0, 0, _THREADS),
             unload_module=lambda module: None,
         )
@@ -47,10 +49,12 @@ class CompileOnly:
         return lambda *arguments, **options: None
 
     def get_current_target(self) -> Any:
-        return self._target
+        if self.target.arch.startswith("gfx"):
+            return GPUTarget("hip", self.target.arch, 64)
+        return GPUTarget("cuda", self.target.compute_capability, 32)
 
     def get_current_device(self) -> int:
-        return 0
+        return self.target.compute_capability or int(self.target.arch.removeprefix("gfx"), 16)
 
     def set_current_device(self, device: int) -> None:
         """There is one."""
@@ -58,12 +62,25 @@ class CompileOnly:
     def get_current_stream(self, device: int) -> int:
         return 0
 
-    def get_active_torch_device(self) -> torch.device:
-        return torch.device("meta")
+    def get_active_torch_device(self) -> Any:
+        raise RuntimeError("No GPU is here: this kernel is only compiled. `prepare` must not ask for a device.")
+
+    def get_device_interface(self) -> Any:
+        return self.get_active_torch_device()
+
+    def get_benchmarker(self) -> Any:
+        raise RuntimeError("No GPU is here: this kernel is only compiled, and nothing can be timed.")
 
     @staticmethod
     def is_active() -> bool:
         return True
+
+    def _properties(self, device: int) -> dict[str, int]:
+        return {
+            "max_shared_mem": self.target.shared_bytes or _LEAST_SHARED_BYTES,
+            "multiprocessor_count": self.target.sm_count,
+            "warpSize": self.get_current_target().warp_size,
+        }
 
 
 def meta_inputs(make: Callable[[], Inputs]) -> Inputs:
@@ -79,7 +96,8 @@ def meta_inputs(make: Callable[[], Inputs]) -> Inputs:
 def _without_memory(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    storage = torch.empty(value.untyped_storage().nbytes() // value.element_size(), dtype=value.dtype, device="meta")
+    return storage.as_strided(value.size(), value.stride(), value.storage_offset())
 
 
 class Claims:

@@ -270,9 +270,11 @@ class Worker:
     def _space(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """The legal tiles of a case with their footprints, for a target; none where there is nothing to search."""
         case, implementation, target = self._searched(request)
-        refusal, names, estimate = implementation.supports(case, target), implementation.tiles, implementation.footprint
-        is_searched = refusal is None and implementation.kind == "own" and names and not implementation.screened
-        tiles = [dict(tile) for tile in names(case, target)] if is_searched else []
+        names, estimate = implementation.tiles, implementation.footprint
+        if implementation.kind != "own" or names is None or implementation.screened:
+            return {"refusal": None, "tiles": [], "footprints": None}
+        refusal = implementation.supports(case, target)
+        tiles = [dict(tile) for tile in names(case, target)] if refusal is None else []
         footprints = [asdict(estimate(case, target, tile)) for tile in tiles] if estimate else None
         return {"refusal": refusal, "tiles": tiles, "footprints": footprints}
 

@@ -35,6 +35,7 @@ from gemmgate.suite.report.rows import rows_csv, rows_json
 from gemmgate.suite.report.static import static_comparison_blocks
 from gemmgate.suite.report.summary import markdown_summary
 from gemmgate.suite.report.timers_picture import timers_picture
+from gemmgate.suite.tuning.planned import Planned
 from gemmgate.suite.watch import Watched
 
 Format = Literal["table", "markdown", "csv", "json"]
@@ -61,6 +62,7 @@ __all__ = [
     "show_calibration",
     "show_forecast",
     "show_goals",
+    "show_planned",
     "show_replayed",
     "show_timers",
     "show_tuning",
@@ -122,11 +124,14 @@ def _rendered(blocks: Sequence[Block], format: str, width: int | None, color: bo
 
 def show_tuning(run: Run, format: str, *, width: int | None = None, color: bool = False) -> str:
     """A tuning as a table or as Markdown."""
-    if format == "table":
-        return text.render(_tuning.blocks(run), width=width, color=color)
-    if format == "markdown":
-        return markdown.render(_tuning.blocks(run))
-    raise unknown("format", format, ("table", "markdown"))
+    return _rendered(_tuning.blocks(run), format, width, color)
+
+
+def show_planned(
+    found: Sequence[Planned], machine: str, format: str, *, width: int | None = None, color: bool = False
+) -> str:
+    """What a tuning would search on a machine, as a table or as Markdown."""
+    return _rendered(_tuning.planned_blocks(found, machine), format, width, color)
 
 
 def table_comparisons(

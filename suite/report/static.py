@@ -16,6 +16,7 @@ LEGEND = (
     "A cell: tensor-core instruction (- for none), registers a thread, resident warps a multiprocessor; then, where "
     "there are any, bytes of spills a thread.",
     "The same cells for several cases share a line. x: not supported there, with the reason below.",
+    "Tile: rule, what a kernel chooses without a table; tuned, what the tables hold for that architecture.",
 )
 _SHOWN = 2
 """Cases that a shared line names."""
@@ -116,7 +117,8 @@ def _refusals(rows: Sequence[Row]) -> list[Block]:
         targets = " ".join(sorted({row.target for row in members}, key=_target_order))
         example = f"{members[0].case}: {members[0].detail}"
         said = (reason, implementation, targets, str(len({row.case for row in members})), example)
-        lines.append((Cell(status, "" if status == "unsupported" else "bad"), *cells(said)))
+        is_fine = status == "unsupported" and all(row.flags.get("tile") != "tuned" for row in members)
+        lines.append((Cell(status, "" if is_fine else "bad"), *cells(said)))
     return [Table("Not supported", columns, tuple(lines))]
 
 

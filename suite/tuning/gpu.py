@@ -76,6 +76,11 @@ class Gpu:
         ready = {one.key: dict(one.tile) for one in candidates if one.key not in wrong}
         return {**wrong, **(self._mount(self.item.implementation, ready) if ready else {})}
 
+    def compile_soon(self, candidates: Sequence[Candidate]) -> None:
+        """Asks for kernels that are needed later in the same item."""
+        for place, one in enumerate(candidates):
+            compile_ahead(self.pool, self.item, one, self.priority + 0.5 + 1e-5 * place)
+
     def _not_compiled(self, candidates: Sequence[Candidate]) -> dict[str, dict[str, Any]]:
         """What the compilers could not make; where that is all, it may be them, and the device is asked instead."""
         replies = self.pool.wait(compiled_key(self.item, one) for one in candidates)

@@ -18,16 +18,24 @@ from gemmgate.suite.statistics import Interval, ratio_interval
 
 PICK, INCUMBENT, YARDSTICK = "pick", "incumbent", "yardstick"
 RACE, FINAL, CONFIRM, SWEEP, ORACLE = "race", "final", "confirm", "sweep", "oracle"
+NO_TIME = "no_time"
+"""`reason` of a tile of a wider search that had no turn."""
 
 
 @dataclass(frozen=True)
 class Pick:
-    """One implementation's pick for one case, with the rows of its visit; `swept` are the rows of a wider search."""
+    """One implementation's pick for one case, with the rows of its visit.
+
+    Of a wider search `scored` are the rows of the best tiles beside the pick, `swept` and `left_out` count the tiles
+    beside the pick that had a turn and that had none.
+    """
 
     row: Row
     incumbent: Row | None
     yardstick: Row | None
-    swept: tuple[Row, ...] = ()
+    scored: tuple[Row, ...] = ()
+    swept: int = 0
+    left_out: int = 0
 
     @property
     def key(self) -> str:
@@ -47,8 +55,9 @@ class Pick:
     @property
     def regret(self) -> float | None:
         """The pick's time over that of the best tile of the wider search, less 1; None without one."""
-        samples = {str(row.tile): row.samples_s for row in self.swept if row.samples_s}
-        return regret(samples, str(self.row.tile)) if str(self.row.tile) in samples else None
+        samples = {_spelled(row): row.samples_s for row in self.scored if row.samples_s}
+        pick = _spelled(self.row)
+        return regret(samples, pick) if pick in samples and len(samples) > 1 else None
 
 
 def regret(samples: Mapping[str, Sequence[float]], pick: str) -> float:
@@ -71,23 +80,34 @@ def picks(rows: Iterable[Row]) -> list[Pick]:
     for row in kept:
         if row.phase in (INCUMBENT, YARDSTICK) and row.status == "ok":
             beside[row.visit][row.phase] = row
-    swept: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
-    for row in newest(row for row in kept if row.phase.startswith(ORACLE)):
-        swept[row.family, row.case, row.implementation].append(row)
+    wider: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    for row in newest(row for row in kept if row.phase.startswith((SWEEP, ORACLE))):
+        wider[_place(row)].append(row)
     return [
-        Pick(
-            row,
-            beside[row.visit].get(INCUMBENT),
-            beside[row.visit].get(YARDSTICK),
-            tuple(swept[row.family, row.case, row.implementation]),
-        )
-        for row in newest(row for row in kept if row.phase == PICK)
+        _pick(row, beside[row.visit], wider[_place(row)]) for row in newest(row for row in kept if row.phase == PICK)
     ]
+
+
+def _pick(row: Row, beside: Mapping[str, Row], wider: Sequence[Row]) -> Pick:
+    """`wider` are the rows of its wider search."""
+    swept = [one for one in wider if one.phase.startswith(SWEEP)]
+    left_out = sum(one.reason == NO_TIME for one in swept)
+    scored = tuple(one for one in wider if one.phase.startswith(ORACLE))
+    return Pick(row, beside.get(INCUMBENT), beside.get(YARDSTICK), scored, len(swept) - left_out, left_out)
+
+
+def _place(row: Row) -> tuple[str, str, str]:
+    return row.family, row.case, row.implementation
+
+
+def _spelled(row: Row) -> str:
+    """Its tile, whatever the order of its fields."""
+    return str(sorted((row.tile or {}).items()))
 
 
 def searched(rows: Iterable[Row]) -> set[tuple[str, str, str]]:
     """(family, case, implementation) of what needs no further search."""
-    return {(row.family, row.case, row.implementation) for row in rows if row.phase == PICK}
+    return {_place(row) for row in rows if row.phase == PICK}
 
 
 def _over(baseline: Row | None, row: Row) -> Interval | None:

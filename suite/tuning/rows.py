@@ -11,7 +11,8 @@ from gemmgate.suite.catalog import Item
 from gemmgate.suite.outcomes import block_row, row_of
 from gemmgate.suite.records import Row
 from gemmgate.suite.tuning.gpu import Gpu
-from gemmgate.suite.tuning.picks import CONFIRM, FINAL, INCUMBENT, PICK, RACE, YARDSTICK
+from gemmgate.suite.tuning.oracle import Sweep
+from gemmgate.suite.tuning.picks import CONFIRM, FINAL, INCUMBENT, NO_TIME, ORACLE, PICK, RACE, SWEEP, YARDSTICK
 from gemmgate.suite.tuning.racing import Search
 
 _KNOWN = (
@@ -26,6 +27,7 @@ _KNOWN = (
     "error_bound",
 )
 _FAILED = ("status", "reason", "detail")
+_NO_TIME = {"status": "invalid", "reason": NO_TIME, "detail": "the seconds that were given ended before its turn"}
 
 
 def search_rows(gpu: Gpu, found: Search, measure_s: float) -> list[Row]:
@@ -62,12 +64,16 @@ def failed_pick(item: Item, failed: Mapping[str, Any], common: Mapping[str, Any]
     return block_row(item.family, item.case, item.implementation, facts, phase=PICK, **common)
 
 
-def wide_rows(
-    gpu: Gpu, phase: str, samples: Mapping[str, Sequence[float]], tiles: Mapping[str, Mapping[str, Any]]
-) -> list[Row]:
-    """The rows of a search that is wider than the one that picked."""
+def sweep_rows(gpu: Gpu, swept: Sweep) -> list[Row]:
+    """The rows of a search that is wider than the one that picked: all tiles, and the best beside the pick."""
     common = common_columns(gpu)
-    return [_timed(gpu, f"{phase} {key}", key, values, tiles[key], common) for key, values in samples.items()]
+    gpu.facts.update(dict.fromkeys(swept.left_out, _NO_TIME))
+    all_s = {**swept.swept_s, **dict.fromkeys(swept.left_out, ())}
+    return [
+        _timed(gpu, f"{phase} {key}", key, values, swept.tiles[key], common)
+        for phase, samples in ((SWEEP, all_s), (ORACLE, swept.scored_s))
+        for key, values in samples.items()
+    ]
 
 
 def common_columns(gpu: Gpu) -> dict[str, Any]:

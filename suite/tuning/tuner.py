@@ -15,9 +15,10 @@ from gemmgate.suite.records import Limits, Row
 from gemmgate.suite.tuning import candidates as choosing
 from gemmgate.suite.tuning.candidates import Candidate, Rates
 from gemmgate.suite.tuning.gpu import Gpu, Lost, compile_ahead
+from gemmgate.suite.tuning.oracle import sweep
 from gemmgate.suite.tuning.pool import Pool
 from gemmgate.suite.tuning.racing import Rules, Search, search
-from gemmgate.suite.tuning.rows import common_columns, failed_pick, search_rows
+from gemmgate.suite.tuning.rows import common_columns, failed_pick, search_rows, sweep_rows
 from gemmgate.suite.workers import Worker
 
 AHEAD = 3
@@ -30,6 +31,8 @@ _ATTEMPTS = 6
 _PATIENCE = 2
 """Times its share of the time after which a search goes to its finals."""
 _SPARE = 1.2
+_SCORING_S = 1.5
+"""About what it takes to check and to score the best of all tiles."""
 
 
 class Progress(Protocol):
@@ -38,10 +41,6 @@ class Progress(Protocol):
     def searched(self, item: Item, index: int, count: int, found: Search, rows: Sequence[Row], seconds: float) -> None:
         """A search is done; the last of the rows is its pick."""
         ...
-
-
-Widen = Callable[[Gpu, Sequence[Candidate], Search], list[Row]]
-"""A wider search on the same device, after the pick: `oracle.sweep`."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +57,8 @@ class Tuner:
 
     `seconds` is for all of them, counted from `begun`, a `time.monotonic()`: it settles how many candidates each
     may have, and what it leaves no time for is in `skipped`. Refused items and those without tiles are `left_out`.
+    With `oracle` every legal tile is timed after each search, as long as the item's share of the time lasts; the
+    search before it is then the usual one, whatever the time, since it is what is judged.
     """
 
     items: Sequence[Item]
@@ -70,7 +71,7 @@ class Tuner:
     begun: float
     seconds: float | None = None
     seed: int = 0
-    widen: Widen | None = None
+    oracle: bool = False
     skipped: list[Item] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     spent_s: dict[str, float] = field(default_factory=dict)
@@ -78,7 +79,7 @@ class Tuner:
     def run(self) -> None:
         """To the end of the items, or of the time."""
         items = self._searchable()
-        rules = rules_for(None if self.seconds is None else self._left_s() / max(len(items), 1))
+        rules = rules_for(None if self.seconds is None or self.oracle else self._left_s() / max(len(items), 1))
         self._spaces: dict[Item, Space] = {}
         self._winners: dict[tuple[str, str, str], list[Tile]] = {}
         taken_s: list[float] = []
@@ -90,7 +91,7 @@ class Tuner:
             for later in range(index, min(index + 1 + AHEAD, len(items))):
                 self._begin_compiling(items[later], later, rules)
             share_s = self._left_s() / (len(items) - index)
-            found, rows = self._search(item, index, rules, partial(_is_past, begin + _PATIENCE * share_s))
+            found, rows = self._search(item, index, rules, begin, share_s)
             self.sink(rows)
             taken_s.append(time.monotonic() - begin)
             self.progress.searched(item, index, len(items), found, rows, taken_s[-1])
@@ -130,21 +131,18 @@ class Tuner:
         for place, one in enumerate(choosing.pick(ranked, rules.first)):
             compile_ahead(self.pool, item, one, index + 1e-3 * (1 + place))
 
-    def _search(
-        self, item: Item, index: int, rules: Rules, out_of_time: Callable[[], bool]
-    ) -> tuple[Search, list[Row]]:
+    def _search(self, item: Item, index: int, rules: Rules, begin: float, share_s: float) -> tuple[Search, list[Row]]:
         """Again and again without what cost a worker; after some attempts the item has failed."""
-        begin = time.monotonic()
         space = replace(self._spaces[item], incumbent=self._incumbent(item))
         excluded: dict[str, dict[str, Any]] = {}
         for _ in range(_ATTEMPTS):
             gpu = Gpu(self.worker, self.pool, item, self.limits, float(index), self.seed, excluded)
             try:
                 gpu.begin()
-                found = self._race(gpu, space, rules, out_of_time)
+                found = self._race(gpu, space, rules, partial(_is_past, begin + _PATIENCE * share_s))
                 rows = search_rows(gpu, found, time.monotonic() - begin)
-                if self.widen and found.winner:
-                    rows = [*self.widen(gpu, space.ranked, found), *rows]
+                if self.oracle and found.winner:
+                    rows = [*_swept(gpu, space, found, partial(_is_past, begin + share_s - _SCORING_S)), *rows]
             except Lost as lost:
                 self._replace_worker()
                 excluded[lost.culprit] = lost.outcome
@@ -180,6 +178,13 @@ class Tuner:
 
     def _left_s(self) -> float:
         return float("inf") if self.seconds is None else self.seconds - (time.monotonic() - self.begun)
+
+
+def _swept(gpu: Gpu, space: Space, found: Search, out_of_time: Callable[[], bool]) -> list[Row]:
+    """The rows of all legal tiles, beside the pick."""
+    assert found.winner is not None
+    pick = Candidate(found.tiles[found.winner], 0.0)
+    return sweep_rows(gpu, sweep(space.ranked, pick, gpu, ahead=gpu.compile_soon, out_of_time=out_of_time))
 
 
 def _is_past(end: float) -> bool:
