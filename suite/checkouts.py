@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gemmgate import __version__
 from gemmgate.suite import catalog
-from gemmgate.suite.commits import Commit, commit_of, git
+from gemmgate.suite.commits import Commit, commit_of, git, why_no_commit
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.workers import own_overlay
 
@@ -114,8 +114,9 @@ class Checkouts:
         if self.root is None:
             if revision:
                 raise UsageError(
-                    f"'{revision}' names a commit, but {self._place} lies in no git repository: there, only two "
-                    "interpreters can be compared, with --base-python and --head-python."
+                    f"'{revision}' names a commit, but {self._place} lies in no git repository that can be read "
+                    f"({why_no_commit(self._place)}): there, only two interpreters can be compared, with --base-python "
+                    "and --head-python."
                 )
             return Commit(f"v{__version__}", dirty=False)
         if not revision:

@@ -35,7 +35,7 @@ def describe_commit(root: Path, asked: str = "") -> Commit:
         if asked:
             return Commit(_as_name(asked), dirty=False)
         raise UsageError(
-            f"git cannot say at which commit {root} is ({_why_no_commit(root)}), so this run has none to be filed "
+            f"git cannot say at which commit {root} is ({why_no_commit(root)}), so this run has none to be filed "
             "under. Pass it: --commit <hash or name>."
         )
     if asked and commit_of(root, asked) != head:
@@ -70,7 +70,7 @@ def commit_times(root: Path) -> dict[str, int]:
     return {name: int(seconds) for seconds, name in (line.split() for line in lines)}
 
 
-def _why_no_commit(root: Path) -> str:
+def why_no_commit(root: Path) -> str:
     """Git's own words where it does not work here, as in a folder that another user owns."""
     git = shutil.which("git")
     if git is None:

@@ -15,7 +15,7 @@ from gemmgate.suite.block_values import BASELINE, CANDIDATE
 from gemmgate.suite.compare import Comparison
 from gemmgate.suite.compiling.judge import judge_static
 from gemmgate.suite.judged import Judged
-from gemmgate.suite.records import Row, Run
+from gemmgate.suite.records import RETRIED, Row, Run
 
 KIND = "static"
 _NAMED = 3
@@ -31,7 +31,8 @@ def of_side(rows: Iterable[Row], side: str, commit: str) -> list[Row]:
 def compared(run: Run) -> tuple[Comparison, ...]:
     """Every kernel that was compiled on both sides; empty where the two have none in common.
 
-    A kernel that one side does not launch any more is no finding: what does its work now is compiled too.
+    A kernel that one side does not launch any more is no finding: what does its work now is compiled too. Nor is what
+    went wrong in compiling, and not in the kernel.
     """
     rows = [row for row in run.rows if row.kind == KIND]
     old, new = ([row for row in rows if row.flags.get("side") == side] for side in (BASELINE, CANDIDATE))
@@ -39,7 +40,11 @@ def compared(run: Run) -> tuple[Comparison, ...]:
     if not keys[0] & keys[1]:
         return ()
     found = judge_static(old, new, (run.stack, run.stack))
-    return tuple(one for one in found if one.candidate is not None)
+    return tuple(one for one in found if one.candidate is not None and not _has_failed(one))
+
+
+def _has_failed(one: Comparison) -> bool:
+    return any(row is not None and row.status in RETRIED for row in (one.baseline, one.candidate))
 
 
 def judged_static(run: Run) -> tuple[Judged, ...]:
@@ -60,7 +65,9 @@ def notes(run: Run) -> list[str]:
     targets = ", ".join(sorted({one.row.target for one in found}))
     same = sum(one.reason == "same_code" for one in found)
     kernels = "1 kernel" if len(found) == 1 else f"{len(found)} kernels"
-    return [f"What changed was compiled for {targets} too: {kernels}, {same} with the same code."]
+    failed = sum(row.kind == KIND and row.status in RETRIED for row in run.rows)
+    lacking = f" {failed} preparations failed, which is no property of the kernels." if failed else ""
+    return [f"What changed was compiled for {targets} too: {kernels}, {same} with the same code.{lacking}"]
 
 
 def _item(run: Run, name: str, found: Sequence[Comparison]) -> Judged:

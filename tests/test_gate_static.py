@@ -74,6 +74,7 @@ def test_spills_fail_wherever_the_gate_runs(gpu: bool) -> None:
             {"static/planted/product/missing": "INCOMPARABLE"},
             1,
         ),
+        ([replace(SOUND, phase="", status="timeout", reason="deadline", detail="too long.")], {}, 0),
         ([replace(SOUND, target="sm_80")], {}, 0),
         ([], {}, 0),
     ],
