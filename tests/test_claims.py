@@ -130,9 +130,10 @@ def test_pages_say_what_their_runs_say(page: Path) -> None:
 
 
 def test_pages_that_have_blocks() -> None:
-    """Runs are written into the README, the claims, the method, own kernels' trials and the compiled kernels."""
+    """Runs are written into README, claims, method, own kernels' trials, the compiled kernels and the tuning."""
     found = [path.relative_to(ROOT).as_posix() for path in pages.find(ROOT)]
-    assert found == ["README.md", "docs/claims.md", "docs/method.md", "docs/own-kernel.md", "docs/static.md"]
+    names = ("claims", "method", "own-kernel", "static", "tuning")
+    assert found == ["README.md", *(f"docs/{name}.md" for name in names)]
 
 
 PAGE = """# Title
