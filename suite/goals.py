@@ -60,7 +60,8 @@ class Standing:
     """How an implementation does on the cases of a goal; without `ratios` the run has none of them.
 
     `ratios` and `shares` are by case: the rival's time over its own, and the floor's. `own` names the cases that a
-    kernel of ours computed, `slower` those on which one did, slower than the rival beyond noise.
+    kernel of ours computed, `slower` those on which one did, slower than the rival beyond noise, `failed` those in
+    which one of the two has no time because it failed.
     """
 
     goal: Goal
@@ -69,6 +70,7 @@ class Standing:
     shares: Mapping[str, float]
     own: tuple[str, ...]
     slower: tuple[str, ...]
+    failed: tuple[str, ...] = ()
 
     @property
     def mean(self) -> float | None:
@@ -85,12 +87,14 @@ class Standing:
 
     @property
     def reached(self) -> bool:
-        """Whether the mean, or the share of the floor instead, is as good as asked, and ours are as many.
-
-        Of all cases but those in which one of the two failed: how many there are stands beside.
-        """
+        """Whether the mean, or the share of the floor instead, is as good as asked, and ours are as many."""
         good = (self.mean or 0.0) >= self.goal.least or (self.goal.floor > 0 and (self.share or 0.0) >= self.goal.floor)
         return good and len(self.own) >= self.goal.own
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the run has every case of the set, those that failed included: a part says nothing of the goal."""
+        return len(self.ratios) + len(self.failed) >= self.goal.cases
 
 
 def standings(run: Run, implementation: str = "dispatch", cache: str = "cold") -> list[Standing]:
@@ -100,7 +104,8 @@ def standings(run: Run, implementation: str = "dispatch", cache: str = "cold") -
 
 
 def _standing(goal: Goal, rated: Sequence[Rated], implementation: str, limits: Limits) -> Standing:
-    rows = [r.row for r in rated if _is_in(goal, r.row) and r.row.status == "ok" and not r.row.phase]
+    every = [r.row for r in rated if _is_in(goal, r.row) and not r.row.phase]
+    rows = [row for row in every if row.status == "ok"]
     rivals = {(row.case, row.visit): row for row in rows if row.implementation == goal.against}
     pairs = [
         (row, rivals[row.case, row.visit])
@@ -112,6 +117,8 @@ def _standing(goal: Goal, rated: Sequence[Rated], implementation: str, limits: L
         for row, rival in pairs
     }
     own = tuple(row.case for row, _ in pairs if row.tile is not None)
+    tried = {row.case for row in every if row.implementation in (goal.against, implementation)}
+    skipped = {row.case for row in every if row.status == "skipped"}
     return Standing(
         goal,
         implementation,
@@ -119,6 +126,7 @@ def _standing(goal: Goal, rated: Sequence[Rated], implementation: str, limits: L
         {row.case: _floor_s(row, limits) / row.median_s for row, _ in pairs if row.median_s and row.roof_s},
         own,
         tuple(case for case in own if found[case].high < 1),
+        tuple(sorted(tried - skipped - set(found))),
     )
 
 

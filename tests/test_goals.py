@@ -106,13 +106,29 @@ def test_goals_are_of_cases_that_exist() -> None:
         assert len(found) == goal.cases, goal.name
 
 
+def test_a_part_of_a_set_reaches_nothing() -> None:
+    """Eleven of twelve cases are no set; with the twelfth tried and failed there is no more to measure."""
+    goal = next(goal for goal in GOALS if goal.tag == "drawn")
+    eleven = [pair(0, 1.4, dims={"m": 24, "n": 24, "k": 1024 * i}, tags=("drawn",)) for i in range(1, 12)]
+    twelfth = {"dims": {"m": 24, "n": 24, "k": 40756}, "case": "m24-n24-k40756-bf16", "tags": ("drawn",)}
+    left = (row("cublas", status="skipped", **twelfth), row("dispatch", status="skipped", **twelfth))
+    failed = (row("cublas", status="broken", **twelfth), row("dispatch", 1e-5, **twelfth))
+    assert not standing(of(*eleven), goal).is_whole
+    assert not standing(of(*eleven, left), goal).is_whole
+    whole = standing(of(*eleven, failed), goal)
+    assert (whole.is_whole, whole.failed) == (True, ("m24-n24-k40756-bf16",))
+
+
 def test_table_says_what_was_reached_missed_and_not_run() -> None:
-    """A line a goal: its numbers and whether they do, or that the run has none of its cases."""
-    drawn = pair(8192, 1.4, dims={"m": 24, "n": 24, "k": 15360}, tags=("drawn",))
-    slow = pair(8192, 0.8, dims={"m": 128, "n": 128, "k": 32768}, tags=("large",))
-    text = report.show_goals(of(drawn, slow), "markdown")
+    """A line a goal: its numbers and whether they do, or that the run has a part or none of its cases."""
+    drawn = [pair(0, 1.4, dims={"m": 24, "n": 24, "k": 1024 * i}, tags=("drawn",)) for i in range(1, 13)]
+    sizes = next(goal.sizes for goal in GOALS if goal.sizes)
+    slow = [pair(0, 0.8, dims=dict(zip("mnk", size, strict=True)), tags=("large",)) for size in sizes]
+    text = report.show_goals(of(*drawn, *slow, pair(8192, 2.0)), "markdown")
     lines = {line.split(" | ")[0].removeprefix("| "): line for line in text.splitlines() if line.startswith("| ")}
-    assert "| 1.400 (1 of 12) | 1 of 1 | 1.400 | 47% | 1.400 | 0 | reached |" in lines["drawn, bf16"]
-    assert "| 0.800 (1 of 4) | 1 of 1 | 0.800 | 27% | 0.800 | 1 | missed |" in lines["large, bf16"]
+    assert "| 1.400 (12 of 12) | 12 of 12 | 1.400 | 47% | 1.400 | 0 | reached |" in lines["drawn, bf16"]
+    assert "| 0.800 (4 of 4) | 4 of 4 | 0.800 | 27% | 0.800 | 4 | missed |" in lines["large, bf16"]
+    assert "| 2.000 (1 of 32) | 1 of 1 | 2.000 |" in lines["split-K set, bf16"]
+    assert lines["split-K set, bf16"].endswith("| in part |")
     assert lines["split-K set, TF32"].endswith("| not run |")
-    assert "large, bf16, slower than cublas: m128-n128-k32768-bf16." in text
+    assert "large, bf16, slower than cublas: m128-n128-k32768" in text

@@ -19,7 +19,7 @@ from gemmgate.kernels.router_topk.inputs import make_inputs as make_topk_inputs
 from gemmgate.kernels.router_topk.reference import reference as topk_reference
 from gemmgate.suite.cases import Case, Inputs
 from gemmgate.suite.catalog import find
-from tests.router_operands import FORMATS, ROWS_ANYWHERE, SIZES, assert_logits, pair
+from tests.router_operands import FORMATS, ROWS_ANYWHERE, SIZES, assert_logits, pair, sums_on_a_gpu
 
 pytestmark = pytest.mark.gpu
 
@@ -68,7 +68,7 @@ def test_every_tile_is_right(name: str) -> None:
             prepared = module.prepare(case, inputs, target_of(DEVICE), tile)
             call = prepared.bind(inputs)
             for _ in range(3):
-                assert_logits(call(), inputs["x"], inputs["w"], None, TORCH_DTYPE[out])
+                assert_logits(call(), inputs["x"], inputs["w"], None, TORCH_DTYPE[out], sums_on_a_gpu(k))
             assert all(not counters.any() for counters in prepared.state), tile
 
 
@@ -77,7 +77,7 @@ def test_every_tile_is_right(name: str) -> None:
 def test_operator_at_any_size(t: int, n: int, k: int, dtype: str, out: str) -> None:
     """The operator gives the logits at every size and format."""
     x, w = pair(t, n, k, dtype, "cuda")
-    assert_logits(logits(x, w, out_dtype=TORCH_DTYPE[out]), x, w, None, TORCH_DTYPE[out])
+    assert_logits(logits(x, w, out_dtype=TORCH_DTYPE[out]), x, w, None, TORCH_DTYPE[out], sums_on_a_gpu(k))
 
 
 @pytest.mark.parametrize("layout_w", [*ROWS_ANYWHERE, "column", "every_second"])
@@ -86,7 +86,7 @@ def test_operator_at_any_size(t: int, n: int, k: int, dtype: str, out: str) -> N
 def test_operator_takes_any_strides(t: int, layout_x: str, layout_w: str) -> None:
     """Any layout of x and w gives the logits of the values that torch sees."""
     x, w = pair(t, 33, 1001, "bf16", "cuda", layout_x, layout_w)
-    assert_logits(logits(x, w, out_dtype=torch.float32), x, w, None, torch.float32)
+    assert_logits(logits(x, w, out_dtype=torch.float32), x, w, None, torch.float32, sums_on_a_gpu(1001))
 
 
 def _captured(call: Any) -> tuple[torch.cuda.CUDAGraph, Tensor]:

@@ -32,6 +32,7 @@ def goals_blocks(run: Run, implementation: str = "dispatch", cache: str = "cold"
     table = Table(f"{implementation}, {cache}: goals", columns, tuple(_row(each) for each in found))
     slower = [f"{each.goal.name}, slower than {each.goal.against}: {', '.join(each.slower)}." for each in found]
     notes = [line for line, each in zip(slower, found, strict=True) if each.slower]
+    notes += [f"{each.goal.name}, without a time: {', '.join(each.failed)}." for each in found if each.failed]
     return [table, Notes((_NOTE, *notes)), where(run)]
 
 
@@ -50,6 +51,8 @@ def _row(found: Standing) -> tuple[Cell, ...]:
         units.speedup(min(found.ratios.values())),
         str(len(found.slower)),
     )
+    if not found.is_whole:
+        return (*cells(said), Cell("in part", "dim"))
     return (*cells(said), Cell("reached", "win") if found.reached else Cell("missed", "loss"))
 
 
