@@ -25,6 +25,9 @@ TOLERANCE = 0.02
 LEAST_SHARE = 0.25
 """An implementation with fewer cases than this share of what another has gives no figure beside it."""
 
+ENOUGH_SHARE = 0.5
+"""A mean over fewer of a claim's cases than this share neither reproduces it nor fails to."""
+
 Verdict = Literal["REPRODUCED", "NOT REPRODUCED", "NOT RUN"]
 Timing = Literal["published", "ours"]
 _WAYS_OF_TIMING: dict[Timing, tuple[str, str]] = {"published": ("events", SINGLY), "ours": ("graph", "")}
@@ -45,7 +48,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Claim:
-    """`low` to `high` times as fast as cuBLAS, over the cases of `tag` with K from `least_k` on.
+    """`low` to `high` times as fast as cuBLAS, over the `cases` cases of `tag` with K from `least_k` on.
 
     An infinite `high` means more than `low`.
     `implementations` are those of ours that do the same, the nearest first: it counts unless another has far more
@@ -58,6 +61,7 @@ class Claim:
     high: float
     formats: tuple[tuple[str, str], ...]
     implementations: tuple[str, ...]
+    cases: int
     epilogue: str = "none"
     family: str = "dense_splitk"
     tag: str = "tritonbench"
@@ -66,7 +70,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Figure:
-    """Our mean over `cases` cases, None where nothing was measured; `why` says what is missing.
+    """Our mean over `cases` cases, None where nothing was measured; `why` says what is missing for a verdict.
 
     `runs` are the ids of the runs that the cases come from, `days` the first and the last day on which they were
     measured, by `method`.
@@ -117,8 +121,8 @@ _MEANS: tuple[tuple[str, tuple[str, str], str, str, tuple[float, ...]], ...] = (
 )
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim("decompose-K, fp16", _TALK, 1.10, 1.15, (_FP16,), _DECOMPOSED),
-    Claim("decompose-K, fp32", _TALK, 1.10, 1.15, (_IEEE, _TF32), _DECOMPOSED),
+    Claim("decompose-K, fp16", _TALK, 1.10, 1.15, (_FP16,), _DECOMPOSED, 32),
+    Claim("decompose-K, fp32", _TALK, 1.10, 1.15, (_IEEE, _TF32), _DECOMPOSED, 64),
     Claim(
         "decompose-K with ReLU",
         replace(_TALK, hardware="not stated"),
@@ -126,6 +130,7 @@ CLAIMS: tuple[Claim, ...] = (
         1.40,
         (_BF16, _FP16),
         _DECOMPOSED_FUSED,
+        64,
         "relu",
         _FUSED,
     ),
@@ -136,9 +141,10 @@ CLAIMS: tuple[Claim, ...] = (
         math.inf,
         (_BF16, _FP16),
         ("inductor_max_autotune", *_DECOMPOSED),
+        64,
     ),
     *(
-        Claim(f"{way}, {label}", _POST, mean, mean, (form,), ours, epilogue, family, least_k=8192)
+        Claim(f"{way}, {label}", _POST, mean, mean, (form,), ours, 28, epilogue, family, least_k=8192)
         for label, form, epilogue, family, means in _MEANS
         for (way, ours), mean in zip(_WAYS, means, strict=True)
     ),
@@ -192,11 +198,14 @@ def _figure(claim: Claim, rows: Sequence[Row], name: str) -> Figure | None:
         return None
     mean = geometric_mean([one.ratio.estimate for one in ratios.values() if one.ratio])
     days = sorted(one.row.utc[:10] for one in ratios.values())
+    is_enough = len(ratios) >= ENOUGH_SHARE * claim.cases
+    reproduced: Verdict = "REPRODUCED" if mean >= claim.low * (1 - TOLERANCE) else "NOT REPRODUCED"
     return Figure(
-        "REPRODUCED" if mean >= claim.low * (1 - TOLERANCE) else "NOT REPRODUCED",
+        reproduced if is_enough else "NOT RUN",
         mean,
         len(ratios),
         name,
+        "" if is_enough else "too few cases",
         method=next(iter(ratios.values())).row.method,
         days=(days[0], days[-1]),
         runs=frozenset(one.row.run_id for one in ratios.values()),

@@ -118,7 +118,7 @@ def _standing(goal: Goal, rated: Sequence[Rated], implementation: str, limits: L
     }
     own = tuple(row.case for row, _ in pairs if row.tile is not None)
     tried = {row.case for row in every if row.implementation in (goal.against, implementation)}
-    skipped = {row.case for row in every if row.status == "skipped"}
+    skipped = {row.case for row in every if row.status not in ("ok", "broken", "invalid", "error")}
     return Standing(
         goal,
         implementation,

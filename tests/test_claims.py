@@ -21,7 +21,9 @@ from gemmgate.suite.store import Store
 from tests.runs import row, run
 from tests.stored import ROOT, interrupted, stored
 
-CLAIM: Claim = next(claim for claim in CLAIMS if claim.what == "decompose-K in two Triton launches, bf16")
+PUBLISHED: Claim = next(claim for claim in CLAIMS if claim.what == "decompose-K in two Triton launches, bf16")
+CLAIM = replace(PUBLISHED, cases=2)
+"""As if it had been made of two cases."""
 
 
 def pair(k: int, speedup: float, implementation: str = "triton_split_k", **fields: Any) -> tuple[Row, Row]:
@@ -50,6 +52,30 @@ def test_two_percent_below_is_reproduced() -> None:
     """1.21 is within 2 % of 1.23, and 1.20 is not."""
     assert figure(CLAIM, [of(pair(8192, 1.21))], "ours").verdict == "REPRODUCED"
     assert figure(CLAIM, [of(pair(8192, 1.20))], "ours").verdict == "NOT REPRODUCED"
+
+
+def test_few_cases_judge_nothing() -> None:
+    """Half of a claim's cases give a verdict; one fewer gives a mean that says how few they are."""
+    cases = [pair(4096 * k, 1.5) for k in range(2, 16)]
+    assert figure(PUBLISHED, [of(*cases)], "ours").verdict == "REPRODUCED"
+    few = figure(PUBLISHED, [of(*cases[1:])], "ours")
+    assert (few.verdict, few.why, few.cases) == ("NOT RUN", "too few cases", 13)
+    assert few.mean == pytest.approx(1.5, rel=1e-3)
+
+
+def test_claims_are_of_cases_that_exist() -> None:
+    """The catalog has as many cases for each claim as the claim says."""
+    known = catalog.find()
+    for claim in CLAIMS:
+        found = [
+            case
+            for case in known.family(claim.family).cases
+            if claim.tag in case.tags
+            and (case.dtype, case.precision) in claim.formats
+            and (case.epilogue or "none") == claim.epilogue
+            and case.dims["k"] >= claim.least_k
+        ]
+        assert len(found) == claim.cases, claim.what
 
 
 def test_other_cases_do_not_count() -> None:
@@ -136,8 +162,8 @@ def test_the_table_says_where_its_figures_come_from() -> None:
     idle = at(4, pair(4096, 1.4))
     table = claims_table([used, idle, also])
     (line,) = (line for line in table.splitlines() if "two Triton launches, bf16 |" in line)
-    assert "| 1.400 (1 case, triton_split_k, method 1, 2026-02-05): REPRODUCED |" in line
-    assert "| 1.400 (2 cases, triton_split_k, method 1, 2026-02-03): REPRODUCED |" in line
+    assert "| 1.400 (1 of 28 cases, triton_split_k, method 1, 2026-02-05): NOT RUN, too few cases |" in line
+    assert "| 1.400 (2 of 28 cases, triton_split_k, method 1, 2026-02-03): NOT RUN, too few cases |" in line
     assert table.index(also.id) < table.index(used.id)
     assert idle.id not in table
 
@@ -161,7 +187,7 @@ def test_what_was_not_run_says_why(claim: Claim, of_run: Run | None, why: str) -
 
 def test_table_has_every_published_figure() -> None:
     """The figures as their sources state them, worked in by hand, stand in the table with hardware and source."""
-    table = claims_table([of(pair(8192, 1.4), pair(12288, 1.3))])
+    table = claims_table([of(*(pair(4096 * k, 1.35) for k in range(2, 16)))])
     lines = [line for line in table.splitlines() if line.startswith("| ")][2:]
     claimed = [line.split(" | ")[1] for line in lines]
     talk, means = ["1.10 to 1.15"] * 2 + ["1.30 to 1.40", "over 1.10"], "1.140 1.192 1.230 1.288"
@@ -169,7 +195,8 @@ def test_table_has_every_published_figure() -> None:
     assert claimed == [*talk, *means.split()]
     (line,) = (line for line in lines if "two Triton launches, bf16 |" in line)
     assert line.endswith(
-        f"| NOT RUN: not timed so | 1.349 (2 cases, triton_split_k, method {METHOD_VERSION}, 2026-01-31): REPRODUCED |"
+        "| NOT RUN: not timed so "
+        f"| 1.350 (14 of 28 cases, triton_split_k, method {METHOD_VERSION}, 2026-01-31): REPRODUCED |"
     )
     assert all(f"[{number}] " in table for number in (1, 2, 3))
     assert "run 20260131T120000Z-0a1b2c3d4e" in table
@@ -290,7 +317,7 @@ def test_a_run_is_added_to_a_block(checkout: tuple[Path, Store], monkeypatch: py
         assert call(monkeypatch, "--add", "published=latest") == 0
     text = (root / "README.md").read_text()
     assert text.startswith(f"<!-- claims:published run={old.id},{new.id} -->\n")
-    assert "method 1, 2026-02-03): REPRODUCED" in text
+    assert "method 1, 2026-02-03): NOT RUN, too few cases" in text
     assert "method 2, 2026-02-05): REPRODUCED" in text
     assert call(monkeypatch, "--add", f"published={old.id}") == 0
     assert (root / "README.md").read_text() == text

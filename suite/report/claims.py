@@ -40,13 +40,16 @@ def _row(claim: Claim, figures: Sequence[Figure], number: int) -> tuple[Cell, ..
         claimed = units.speedup(claim.low)
     else:
         claimed = f"{claim.low:.2f} to {claim.high:.2f}" if math.isfinite(claim.high) else f"over {claim.low:.2f}"
-    return cells((claim.what, claimed, claim.source.hardware, f"[{number}]", *map(_said, figures)))
+    return cells(
+        (claim.what, claimed, claim.source.hardware, f"[{number}]", *(_said(claim, found) for found in figures))
+    )
 
 
-def _said(found: Figure) -> str:
-    """`1.128 (28 cases, decompose_k_best, method 2, 2026-11-29): NOT REPRODUCED`"""
+def _said(claim: Claim, found: Figure) -> str:
+    """`1.128 (28 of 28 cases, decompose_k_best, method 2, 2026-11-29): NOT REPRODUCED`"""
     if found.mean is None:
         return f"{found.verdict}: {found.why}"
     days = " to ".join(dict.fromkeys(found.days))
-    how = f"{units.counted(found.cases, 'case')}, {found.implementation}, method {found.method}, {days}"
-    return f"{units.speedup(found.mean)} ({how}): {found.verdict}"
+    how = f"{found.cases} of {claim.cases} cases, {found.implementation}, method {found.method}, {days}"
+    why = f", {found.why}" if found.why else ""
+    return f"{units.speedup(found.mean)} ({how}): {found.verdict}{why}"
