@@ -318,7 +318,7 @@ def test_a_run_is_added_to_a_block(checkout: tuple[Path, Store], monkeypatch: py
     text = (root / "README.md").read_text()
     assert text.startswith(f"<!-- claims:published run={old.id},{new.id} -->\n")
     assert "method 1, 2026-02-03): NOT RUN, too few cases" in text
-    assert "method 2, 2026-02-05): REPRODUCED" in text
+    assert "method 2, 2026-02-05): NOT RUN, too few cases" in text
     assert call(monkeypatch, "--add", f"published={old.id}") == 0
     assert (root / "README.md").read_text() == text
 

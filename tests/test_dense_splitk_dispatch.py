@@ -34,6 +34,8 @@ def tuned(monkeypatch: pytest.MonkeyPatch, entries: Mapping[str, Any]) -> None:
         ("m128-n128-k32768-bf16", "cublas"),
         ("m512-n512-k512-bf16", "cublas"),
         ("m4096-n4096-k4096-fp32", "cublas"),
+        ("m32-n256-k16384-tf32", "cublas"),
+        ("m24-n24-k58368-tf32", "two_launches"),
     ],
 )
 def test_rule(name: str, chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
