@@ -396,6 +396,16 @@ def test_no_text_ends_the_script() -> None:
     assert history_page(series, {}).count("</script>") == 2
 
 
+def test_the_page_opens_with_the_method_in_use() -> None:
+    """Series of the newest method stand first, whatever was measured first."""
+    older = replace(row("cublas", 5e-6, case="a"), method=METHOD_VERSION - 1)
+    series, _ = collect([at(OLD, older), at(NEW, row("cublas", 5e-6, case="b"))], TIMES)
+    page = history_page(series, {})
+    assert (
+        0 < page.index('"dense_splitk seconds"') < page.index(f'"dense_splitk seconds by method {METHOD_VERSION - 1}"')
+    )
+
+
 @needs_chromium
 def test_page_in_a_browser(tmp_path: Path) -> None:
     """Chromium, from a file and without a network, draws a line for each implementation and an arrow for the step."""

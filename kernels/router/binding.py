@@ -16,13 +16,14 @@ from gemmgate.kernels._triton import host
 from gemmgate.kernels.router import operands
 from gemmgate.kernels.router.cases import output_dtype
 from gemmgate.kernels.router.device import add_parts
-from gemmgate.kernels.router.operands import Scratch
+from gemmgate.kernels.router.operands import Scratch, scratch
 from gemmgate.suite.cases import Call, Case, Inputs, Prepared, Target
 
-Launch = Callable[[Tensor, Tensor, Tensor | None, Tensor, Scratch, Any], tuple[Any, ...]]
-"""launch(x, w, bias, out, scratch, tile): what was compiled."""
-Hold = Callable[[Tensor, Tensor, Any], Scratch]
-"""hold(x, w, tile): the scratch of one output."""
+Multiply = Callable[[Tensor, Tensor, Tensor | None, Tensor, Scratch, Any], Any]
+"""multiply(x, w, bias, out, scratch, tile): the first launch, for an output that is not empty; what was compiled.
+
+A tile is a dataclass with `block_t`, `block_n`, `splits` and `overlap`, which leaves several parts to a second launch.
+"""
 
 OVERLAP_CAPABILITY = 90
 """From here on a launch can begin before the one it depends on has ended."""
@@ -51,6 +52,31 @@ def split_constants(tile: Any) -> dict[str, Any]:
     }
 
 
+def hold(x: Tensor, w: Tensor, tile: Any, counters: Tensor | None = None) -> Scratch:
+    """The scratch of one output; `counters` are zeros to use instead of new ones."""
+    blocks = triton.cdiv(w.shape[0], tile.block_n) * triton.cdiv(x.shape[0], tile.block_t)
+    return scratch(x, w, tile.splits, 0 if tile.overlap else blocks, counters)
+
+
+def run(multiply: Multiply, x: Tensor, w: Tensor, bias: Tensor | None, out_dtype: torch.dtype, tile: Any) -> Tensor:
+    """The logits in a new tensor. Operands are taken as they are: see `operands.check` and `refuse_strides`."""
+    out = operands.new_logits(x, w, out_dtype)
+    _launch(multiply, x, w, bias, out, hold(x, w, tile, operands.common_counters(x.device)), tile)
+    return out
+
+
+def _launch(
+    multiply: Multiply, x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, held: Scratch, tile: Any
+) -> tuple[Any, ...]:
+    """The launch or launches, none for an empty output."""
+    if out.numel() == 0:
+        return ()
+    multiplied = multiply(x, w, bias, out, held, tile)
+    if tile.splits == 1 or not tile.overlap:
+        return (multiplied,)
+    return multiplied, launch_sum(held, bias, out, tile.splits)
+
+
 def launch_sum(held: Scratch, bias: Tensor | None, out: Tensor, splits: int) -> Any:
     """The second launch: out [T, N] from partial sums [S, T, N] and a bias [N]."""
     at_once = min(_MOST_AT_ONCE, triton.next_power_of_2(splits))
@@ -63,19 +89,19 @@ def launch_sum(held: Scratch, bias: Tensor | None, out: Tensor, splits: int) -> 
     )  # fmt: skip
 
 
-def prepared(name: str, launch: Launch, hold: Hold, tile: Any, case: Case, example: Inputs, target: Target) -> Prepared:
-    """The kernel `name` with `tile`, a dataclass with `splits` and `overlap`, compiled on the example on a GPU."""
+def prepared(name: str, multiply: Multiply, tile: Any, case: Case, example: Inputs, target: Target) -> Prepared:
+    """The kernel `name` with `tile`, compiled on the example on a GPU."""
     x, w, bias = example["x"], example["w"], example.get("bias")
     operands.refuse_strides(name, x, w, bias)
     if tile.overlap and target.is_gpu and not overlaps(target):
         raise ValueError(f"overlap needs sm_{OVERLAP_CAPABILITY}, this is {target.arch}: take a tile with overlap 0.")
     out_dtype = operands.torch_dtype(output_dtype(case))
     out = operands.new_logits(x, w, out_dtype)
-    compiled = launch(x, w, bias, out, hold(x, w, tile), tile) if target.is_gpu else ()
+    compiled = _launch(multiply, x, w, bias, out, hold(x, w, tile), tile) if target.is_gpu else ()
     workspaces: list[Tensor] = []
     state: list[Tensor] = []
     return Prepared(
-        partial(_bind, name, launch, hold, tile, out_dtype, workspaces, state),
+        partial(_bind, name, multiply, tile, out_dtype, workspaces, state),
         tile=asdict(tile),
         algorithm=_said(tile),
         workspaces=workspaces,
@@ -92,8 +118,7 @@ def _said(tile: Any) -> str:
 
 def _bind(
     name: str,
-    launch: Launch,
-    hold: Hold,
+    multiply: Multiply,
     tile: Any,
     out_dtype: torch.dtype,
     workspaces: list[Tensor],
@@ -110,7 +135,7 @@ def _bind(
             state.append(held.counters)
 
     def call() -> Tensor:
-        launch(x, w, bias, out, held, tile)
+        _launch(multiply, x, w, bias, out, held, tile)
         return out
 
     return call

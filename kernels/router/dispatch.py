@@ -21,6 +21,7 @@ from torch import Tensor
 
 from gemmgate.kernels._triton import host
 from gemmgate.kernels.router import decompose_k, dot_product, library, operands, split_k, tables
+from gemmgate.kernels.router.binding import run
 from gemmgate.kernels.router.cases import case_of, has_bias, output_dtype, sizes
 from gemmgate.kernels.router.inputs import WORD
 from gemmgate.suite.cases import Case, Implementation, Inputs, Prepared, Refusal, Target, Tile
@@ -170,10 +171,10 @@ def _chosen(
     numbers = {name: int(size) for name, size in (choice.tile or {}).items()}
     if choice.implementation == dot_product.NAME:
         dot_tile = dot_product.Tile(**numbers) if numbers else dot_product.choose_tile(case, target)
-        return partial(dot_product.run, tile=dot_tile)
+        return partial(run, dot_product.multiply, tile=dot_tile)
     if choice.implementation == split_k.NAME:
         split_tile = split_k.Tile(**numbers) if numbers else split_k.choose_tile(case, target)
-        return partial(split_k.run, tile=split_tile)
+        return partial(run, split_k.multiply, tile=split_tile)
     if choice.implementation in decompose_k.IMPLEMENTATIONS:
         named = decompose_k.NAMED_SPLITS[choice.implementation]
         return partial(decompose_k.decompose_k, splits=decompose_k.choose_splits(named, case, choice.tile))
@@ -183,10 +184,10 @@ def _chosen(
 def _run_library(name: str) -> Run:
     product = library.PRODUCTS[name]
 
-    def run(x: Tensor, w: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+    def call(x: Tensor, w: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
         return product(x, w, bias)
 
-    return run
+    return call
 
 
 def supports(case: Case, target: Target) -> Refusal | None:

@@ -22,17 +22,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from gemmgate.kernels._triton import host
-from gemmgate.kernels.router import operands, tables
-from gemmgate.kernels.router.binding import launch_sum, overlaps, prepared, split_constants
+from gemmgate.kernels.router import tables
+from gemmgate.kernels.router.binding import overlaps, prepared, split_constants
 from gemmgate.kernels.router.cases import ITEM_BYTES, output_dtype, sizes
 from gemmgate.kernels.router.device import begin, finish
-from gemmgate.kernels.router.operands import Scratch, scratch
+from gemmgate.kernels.router.operands import Scratch
 from gemmgate.suite.cases import Case, Footprint, Implementation, Inputs, Prepared, Refusal, Target
 from gemmgate.suite.cases import Tile as TileData
 
@@ -211,28 +210,6 @@ def _dot(
     )  # fmt: skip
 
 
-def hold(x: Tensor, w: Tensor, tile: Tile, counters: Tensor | None = None) -> Scratch:
-    blocks = triton.cdiv(w.shape[0], tile.block_n) * triton.cdiv(x.shape[0], tile.block_t)
-    return scratch(x, w, tile.splits, 0 if tile.overlap else blocks, counters)
-
-
-def run(x: Tensor, w: Tensor, bias: Tensor | None, out_dtype: torch.dtype, tile: Tile) -> Tensor:
-    """The logits in a new tensor. Operands are taken as they are: see `operands.check` and `refuse_strides`."""
-    out = operands.new_logits(x, w, out_dtype)
-    launch(x, w, bias, out, hold(x, w, tile, operands.common_counters(x.device)), tile)
-    return out
-
-
-def launch(x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, held: Scratch, tile: Tile) -> tuple[Any, ...]:
-    """The launch or launches, none for an empty output."""
-    if out.numel() == 0:
-        return ()
-    multiplied = multiply(x, w, bias, out, held, tile)
-    if tile.splits == 1 or not tile.overlap:
-        return (multiplied,)
-    return multiplied, launch_sum(held, bias, out, tile.splits)
-
-
 def multiply(x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, held: Scratch, tile: Tile) -> Any:
     """The first launch, for an output that is not empty. With `overlap` it leaves several parts as they are."""
     (t, k), n = x.shape, w.shape[0]
@@ -259,7 +236,7 @@ def supports(case: Case, target: Target) -> Refusal | None:
 
 def prepare(case: Case, example: Inputs, target: Target, tile: TileData | None = None) -> Prepared:
     chosen = choose_tile(case, target) if tile is None else Tile(**{name: int(size) for name, size in tile.items()})
-    return prepared(NAME, launch, hold, chosen, case, example, target)
+    return prepared(NAME, multiply, chosen, case, example, target)
 
 
 IMPLEMENTATION = Implementation(NAME, "own", True, supports, prepare, tiles=tiles, footprint=footprint)

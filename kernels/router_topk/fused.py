@@ -30,7 +30,7 @@ from triton.language.extra.cuda import gdc_wait
 from gemmgate.kernels._triton import host
 from gemmgate.kernels._triton.arrival import is_last
 from gemmgate.kernels.router import dispatch, dot_product, operands, split_k
-from gemmgate.kernels.router.binding import overlaps
+from gemmgate.kernels.router.binding import hold, overlaps
 from gemmgate.kernels.router.cases import case_of as logits_case_of
 from gemmgate.kernels.router.split_k import block_of
 from gemmgate.kernels.router_topk.cases import Rule, rule_of, sizes
@@ -282,7 +282,7 @@ def _prepare_own_two(
 
     def bound(inputs: Inputs) -> tuple[Inputs, operands.Scratch, Tensor, tuple[Tensor, Tensor]]:
         x, w = inputs["x"], inputs["w"]
-        return inputs, kernel.hold(x, w, tile), operands.new_logits(x, w, torch.float32), _outputs(x, rule)
+        return inputs, hold(x, w, tile), operands.new_logits(x, w, torch.float32), _outputs(x, rule)
 
     compiled = launch(*bound(example)) if target.is_gpu else []
 

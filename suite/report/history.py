@@ -27,7 +27,11 @@ def history_page(
     """HTML. Every series is in it, with the interval and the run of each point; `changes` are those of the method."""
     method = newest_method(series)
     data = {
-        "series": [_series(place, points, steps.get(place, ()), method) for place, points in series.items()],
+        "series": [
+            _series(place, points, steps.get(place, ()), method)
+            # The page opens with the first: that of the method in use.
+            for place, points in sorted(series.items(), key=lambda item: -item[0].method)
+        ],
         "notes": [
             *(f"Left out: {note}." for note in notes),
             *(f"{change[:1].upper() + change[1:]}." for change in changes),
