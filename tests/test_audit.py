@@ -74,7 +74,7 @@ def test_page() -> None:
         "3 of 4",
     ]
     said = " ".join(page.split())
-    assert "2 cases: the pick was the fastest choice by name in 0, and costs more than 3% in 1." in said
+    assert "2 cases: the pick was the fastest choice by name in 0, and another that costs more than 3% in 1." in said
     assert "Regret: geometric mean 1.080, worst 1.167 (m32-n32-k32768-bf16)." in said
     assert "is 3.36 to 3.92 times the time taken" in said
     assert "Of 4 pairs of choices that are apart, its readings order 0 rightly (0%)." in said

@@ -73,7 +73,7 @@ def test_a_plan_measures_nothing(store: Store, invoke: Invoke, tmp_path: Path) -
     asked = ("gate", "--base", "main", "--suite", str(repository / "families"), "--plan")
     result = invoke(*asked, "nvidia-h200*")
     assert result.exit_code == 0, result.stderr
-    assert "2 items on both sides, 0 new." in result.stderr
+    assert "2 items on both sides, 0 new, 0 untouched." in result.stderr
     assert [line.split()[:2] for line in result.stdout.splitlines() if line.startswith("survey")] == [["survey", "2"]]
     assert len(list(store.gates.runs())) == 1
     result = invoke(*asked, "jetson*")

@@ -119,7 +119,9 @@ function draw(series) {
   const times = series.flatMap(one => one.points.map(point => [point[0], point[1]])).sort((a, b) => a[0] - b[0]);
   const order = [...new Set(times.map(one => one[1]))];
   const arrows = [];
-  const traces = series.map(one => {
+  const dashes = ["solid", "dash", "dot", "dashdot"], markers = ["circle", "square", "diamond", "cross"];
+  const traces = series.map((one, i) => {
+    const again = Math.floor(i / 10);  // colours come round after ten
     const part = i => one.points.map(point => point[i] === null ? null : point[i] * scale);
     const value = part(2), low = part(3), high = part(4);
     for (const [at, ratio] of one.steps) {
@@ -128,6 +130,7 @@ function draw(series) {
     }
     return {
       name: one.name, x: one.points.map(point => point[1]), y: value, mode: "lines+markers",
+      line: {dash: dashes[again % 4]}, marker: {symbol: markers[again % 4]},
       text: one.points.map(point => point[5]), hovertemplate: "%{y:.4g} " + unit + "<br>%{text}",
       error_y: !one.interval ? undefined : {
         symmetric: false, thickness: 1,
