@@ -27,8 +27,11 @@ _TUPLES = ("x_val", "shape")
 """Headers of a column of tuples that do not say what stands in them: then it is M, N, K."""
 
 
-def read_shapes(path: Path) -> list[Shape]:
-    """The shapes of a file, in its order. Raises `UsageError` where it is missing, `UnreadableError` with the line."""
+def read_shapes(path: Path) -> tuple[list[Shape], list[str]]:
+    """The shapes of a file, in its order, and a sentence for each line that cannot be read and is left out.
+
+    Raises `UsageError` where it is missing, `UnreadableError` where no line can be read.
+    """
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
@@ -39,7 +42,8 @@ def read_shapes(path: Path) -> list[Shape]:
     header = next((line for line in lines if line.strip()), "")
     reader = csv.reader(lines, delimiter=_delimiter(header), skipinitialspace=True)
     columns: Columns | None = None
-    shapes = []
+    shapes: list[Shape] = []
+    broken: list[str] = []
     for cells in reader:
         if not any(cell.strip() for cell in cells):
             continue
@@ -49,10 +53,13 @@ def read_shapes(path: Path) -> list[Shape]:
         try:
             shapes.append(columns.shape(cells, f"{path.name}, line {reader.line_num}"))
         except ValueError as error:
-            raise UnreadableError(f"{path}, line {reader.line_num}: {error}. Correct the line or remove it.") from error
+            broken.append(f"{path}, line {reader.line_num}: {error}")
+    if broken and not shapes:
+        more = f" No other line can be read either ({len(broken)} in all)." if len(broken) > 1 else ""
+        raise UnreadableError(f"{broken[0]}. Correct the line or remove it.{more}")
     if not shapes:
         raise UnreadableError(f"{path} has no shapes: after a first line such as `m,n,k,dtype,count`, a line a shape.")
-    return shapes
+    return shapes, [f"{said}; left out." for said in broken]
 
 
 def write_shapes(path: Path, rows: Iterable[Sequence[object]]) -> None:

@@ -140,7 +140,7 @@ def _mapping_notes(taken: Mapping[tuple[str, str], int], shapes: Sequence[Shape]
             notes.append(f"measured as {name}: {said}.")
     turned = sum("column" in shape.layout for shape in shapes)
     if turned:
-        notes.append(f"{_counted(turned)} have a column-major operand; they are measured with the family's own layout.")
+        notes.append(f"{_counted(turned)} with a column-major operand: measured with the family's own layout.")
     return notes
 
 

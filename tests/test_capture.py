@@ -96,7 +96,7 @@ def test_the_program_sees_its_own_arguments_and_path(captured: tuple[Result, Pat
 
 def test_the_file_is_read_as_shapes(captured: tuple[Result, Path]) -> None:
     """`--shapes` reads what was written, most arithmetic first."""
-    shapes = read_shapes(captured[1])
+    shapes, _ = read_shapes(captured[1])
     work = [shape.m * shape.n * shape.k * shape.batch * (shape.calls or 0) for shape in shapes]
     assert sum(shape.calls or 0 for shape in shapes) == 11
     assert work == sorted(work, reverse=True)

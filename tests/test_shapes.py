@@ -25,7 +25,9 @@ from tests.stored import interrupted
 def read(tmp_path: Path, text: str) -> list[Shape]:
     """The shapes of a file with that text."""
     (tmp_path / "shapes.csv").write_text(text)
-    return read_shapes(tmp_path / "shapes.csv")
+    shapes, broken = read_shapes(tmp_path / "shapes.csv")
+    assert broken == []
+    return shapes
 
 
 def sizes(shapes: list[Shape]) -> list[tuple[int, int, int]]:
@@ -80,7 +82,7 @@ def test_a_profilers_table(tmp_path: Path) -> None:
     assert [case.name for case in made.cases] == ["m64-n128-k4096-bf16"]
     assert made.calls == {}
     assert made.notes[0] == "1 shape left out: batched products, which no family computes."
-    assert "2 shapes have a column-major operand" in made.notes[-1]
+    assert "2 shapes with a column-major operand" in made.notes[-1]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,11 @@ def test_dialects(tmp_path: Path, text: str) -> None:
         ("a,b,c\n1,2,3\n", "its first line names no m, n and k, nor one column (M, N, K). It has: a, b, c."),
         ("1,2,3\n4,5,6\n", "It has: 1, 2, 3."),
         ("(B, T, V);latency\n(8, 512, 4096);0.3\n", "It has: (B, T, V), latency."),
-        ("m,n,k\n1,2,3\n\n4,five,6\n", "line 4: n is 'five', which is no whole number above 0. Correct the line"),
+        (
+            "m,n,k\n1,2,z\n\n4,five,6\n",
+            "no whole number above 0. Correct the line or remove it. No other line can be read either (2 in all).",
+        ),
+        ("m,n,k\n\n\n4,five,6\n", "line 4: n is 'five', which is no whole number above 0. Correct the line"),
         ("m,n,k\n1,2,0\n", "line 2: k is '0', which is no whole number above 0"),
         ("m,n,k\n3000000,3000000,3000000\n", "line 2: 3000000 x 3000000 x 3000000 is more than a row can count"),
         ("m,n,k\n1,2,-3\n", "line 2: k is '-3'"),
@@ -127,6 +133,17 @@ def test_broken_files(tmp_path: Path, text: str, said: str) -> None:
     assert str(tmp_path / "shapes.csv") in str(error.value)
 
 
+def test_the_other_lines_of_a_file_are_read(tmp_path: Path) -> None:
+    """Of four lines two cannot be read: the other two are shapes, and each of the two is named with what is wrong."""
+    (tmp_path / "shapes.csv").write_text("m,n,k,dtype\n1,2,3,bf16\n4,five,6,bf16\n7,8\n9,10,11,fp32\n")
+    shapes, broken = read_shapes(tmp_path / "shapes.csv")
+    assert [(shape.m, shape.n, shape.k) for shape in shapes] == [(1, 2, 3), (9, 10, 11)]
+    assert [said.partition(", ")[2] for said in broken] == [
+        "line 3: n is 'five', which is no whole number above 0; left out.",
+        "line 4: it has 2 cells where the first line has 4; left out.",
+    ]
+
+
 def test_files_that_are_no_text(tmp_path: Path) -> None:
     """A missing file, a folder and a binary file are each told apart."""
     with pytest.raises(UsageError, match="No such file"):
@@ -144,7 +161,7 @@ def test_what_is_written_can_be_read(tmp_path: Path) -> None:
     rows = ("addmm", 4, 8, 16, 1, "bf16", "row-column", "cuda", 12), ("bmm", 1, 2, 3, 5, "fp32", "", "cpu", 7)
     write_shapes(path, rows)
     assert path.read_text().splitlines()[0] == ",".join(COLUMNS)
-    first, second = read_shapes(path)
+    (first, second), _ = read_shapes(path)
     assert first == Shape(4, 8, 16, "bf16", 12, "", "dense", "captured.csv, line 2: addmm", 1, "row-column")
     assert (second.batch, second.calls) == (5, 7)
     with pytest.raises(FileExistsError):

@@ -139,11 +139,10 @@ class Given:
                 raise UsageError(f"{option} means nothing without {other}.")
         if self.config is None and self.shapes is None:
             return None
-        found = read_shapes(self.shapes) if self.shapes else []
-        notes: list[str] = []
+        found, notes = read_shapes(self.shapes) if self.shapes else ([], [])
         if self.config is not None:
-            products, notes = read_model(self.config, _whole_numbers("--tokens", self.tokens or "1,16,128"))
-            found += products
+            products, lost = read_model(self.config, _whole_numbers("--tokens", self.tokens or "1,16,128"))
+            found, notes = [*found, *products], [*notes, *lost]
         if len(families) > 1:
             raise UsageError(
                 "With --config or --shapes, --family names the one family that the products are measured as."
