@@ -24,6 +24,7 @@ def state() -> dict[str, Any]:
     return {
         "threads": torch.get_num_threads(),
         "dtype": torch.get_default_dtype(),
+        "device": torch.get_default_device(),
         "grad": torch.is_grad_enabled(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "precision": torch.get_float32_matmul_precision(),
@@ -38,6 +39,7 @@ def change_all() -> None:
     """Sets each of them to another value."""
     torch.set_num_threads(torch.get_num_threads() + 1)
     torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
     torch.set_grad_enabled(not torch.is_grad_enabled())
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.set_float32_matmul_precision("medium")

@@ -64,10 +64,10 @@ def test_a_reply_is_not_disturbed_by_what_the_implementation_prints(worker):
 
 
 def test_an_exception_is_an_answer(worker):
-    """A kernel that raises is `error` with its own words, and the worker goes on."""
+    """A kernel that raises is `error` with its own words and their place, and the worker goes on."""
     reply = worker.ask("prepare", LONG_S, implementation="raises", **PREPARE)
     assert (reply["status"], reply["reason"]) == ("error", "RuntimeError")
-    assert reply["detail"] == "the kernel does not like this shape"
+    assert reply["detail"] == "the kernel does not like this shape (implementations.py, line 85)"
     assert worker.ask("prepare", LONG_S, implementation="plain", **PREPARE)["ok"]
 
 
