@@ -108,7 +108,7 @@ def test_a_worker_that_ends_by_itself_is_noticed(worker):
 def test_who_cannot_say_what_it_supports_hides_no_other(worker):
     """An implementation whose `supports` raises is refused with its words, and the one beside it answers."""
     reply = worker.ask("supports", LONG_S, pairs=[[CASE, ["cannot_say", "plain"]]])
-    assert reply["refusals"] == [[["LookupError", "no table for n64-fp32"], None]]
+    assert reply["refusals"] == [[["LookupError", "no table for n64-fp32 (implementations.py, line 142)"], None]]
 
 
 def test_a_worker_killed_while_idle_is_an_error_with_a_sentence(worker):
