@@ -72,16 +72,21 @@ class Catalog:
     """Families by name, with the package each came from.
 
     `extensions` maps (family, implementation) to another package where an extension brought it. `problems` are
-    sentences about installed packages that had to be left out.
+    sentences about packages that had to be left out; `broken` has those about packages of `--suite` by their names, and
+    `nothing_left` one about a folder of `--suite` that has no others.
     """
 
     families: Mapping[str, Family] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
     extensions: Mapping[tuple[str, str], str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    broken: Mapping[str, str] = field(default_factory=dict)
+    nothing_left: str = ""
 
     def family(self, name: str) -> Family:
         if name not in self.families:
+            if name in self.broken:
+                raise UsageError(self.broken[name])
             raise unknown("family", name, self.families)
         return self.families[name]
 
@@ -117,6 +122,11 @@ class Catalog:
         Yardsticks are always measured beside the implementations asked for; what is only offered on
         request is left out where no implementation is asked for.
         """
+        if self.nothing_left and not selection.families:
+            raise UsageError(self.nothing_left)
+        for name in selection.families:
+            if name in self.broken and name not in self.families:
+                raise UsageError(self.broken[name])
         families = _matching("family", selection.families, list(self.families))
         cases = [case for name in families for case in self.families[name].cases]
         listed = {case.name for case in cases}
@@ -178,15 +188,15 @@ def case_named(family: Family, name: str) -> Case | None:
 def find(suites: Sequence[Path] = ()) -> Catalog:
     """All families of this checkout or installation, of installed packages, and of `suites`, with their extensions.
 
-    An installed package that cannot be used is left out and named among `problems`; one of `suites` is an error.
+    One of ours that cannot be used is an error; any other is left out and named among `problems`.
     """
     installed = {point.module: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    outside = {package: folder for folder in suites for package in _outside(folder)}
     named = [f"gemmgate.kernels.{name}" for name in _subpackages("gemmgate.kernels")]
-    named += [*installed, *(package for folder in suites for package in _outside(folder))]
     found = Catalog()
     extending = []
-    problems = []
-    for package in named:
+    failed: dict[str, UsageError] = {}
+    for package in [*named, *installed, *outside]:
         try:
             module = _imported(package)
             if isinstance(getattr(module, "EXTENSION", None), Extension):
@@ -194,20 +204,33 @@ def find(suites: Sequence[Path] = ()) -> Catalog:
             else:
                 found = _with_family(found, package, module.FAMILY)
         except UsageError as error:
-            problems.append(_left_out(installed, package, error))
+            failed[package] = error
     for package, extension in extending:
         try:
             found = _with_extension(found, package, extension)
         except UsageError as error:
-            problems.append(_left_out(installed, package, error))
-    return replace(found, problems=tuple(problems))
+            failed[package] = error
+    for package in named:
+        if package in failed:
+            raise failed[package]
+    return replace(
+        found,
+        problems=tuple(_left_out(installed.get(package), outside, package, failed[package]) for package in failed),
+        broken={package.rpartition(".")[2]: str(failed[package]) for package in outside if package in failed},
+        nothing_left=_nothing_left(failed, outside),
+    )
 
 
-def _left_out(installed: Mapping[str, EntryPoint], package: str, error: UsageError) -> str:
-    """What is wrong with an installed package, which must not keep others from working; any other is an error."""
-    if package not in installed:
-        raise error
-    point = installed[package]
+def _nothing_left(failed: Mapping[str, UsageError], outside: Mapping[str, Path]) -> str:
+    """What is wrong with the first package of a folder in which all failed."""
+    working = {folder for package, folder in outside.items() if package not in failed}
+    return next((str(failed[package]) for package, folder in outside.items() if folder not in working), "")
+
+
+def _left_out(point: EntryPoint | None, outside: Mapping[str, Path], package: str, error: UsageError) -> str:
+    """What is wrong with a package of somebody else's, which must not keep others from working."""
+    if point is None:
+        return f"package '{package.rpartition('.')[2]}' of --suite {outside[package]} is left out: {error}"
     whose = f" of distribution '{point.dist.name}'" if point.dist else ""
     return f"entry point '{point.name}'{whose} is left out: {error}"
 

@@ -55,6 +55,9 @@ def answer(request: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _answer(known: Catalog, suites: Sequence[Path], selection: Selection) -> dict[str, Any]:
+    if known.broken and not selection.families:
+        # A side whose packages fail offers less, which must not pass for all that there is to judge.
+        return {"error": next(iter(known.broken.values()))}
     try:
         choices = known.select(selection)
     except GemmgateError as error:

@@ -11,7 +11,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +19,8 @@ from typing import Any
 
 from gemmgate.suite.cases import Call, Case, Implementation, Inputs, Prepared, Target, Tile
 from gemmgate.suite.errors import UsageError, unknown
+from gemmgate.suite.measure.first_call import no_gpu, seen_to
+from gemmgate.suite.measure.refusal import one_line
 
 _PACKAGE = "outside"
 _INIT = '''"""Extends a family by one function of {file}."""
@@ -52,14 +54,52 @@ def implementation(name: str, file: str, attribute: str, *, deterministic: bool)
     where = f"{Path(file).name}:{attribute}"
 
     def prepare(case: Case, example: Inputs, target: Target, tile: Tile | None) -> Prepared:
-        bound = _binder(function, where, case, example)
-        return Prepared(bound, algorithm=where)
+        return Prepared(_first_seen_to(_binder(function, where, case, example), target), algorithm=where)
 
     return Implementation(name, "own", deterministic, lambda case, target: None, prepare)
 
 
+def _first_seen_to(bind: Callable[[Inputs], Call], target: Target) -> Callable[[Inputs], Call]:
+    """The call that is bound first, which compiles and which nobody times, tells why it could not be judged."""
+    is_first = iter([True])
+
+    def bound(inputs: Inputs) -> Call:
+        call = bind(inputs)
+        if not next(is_first, False):
+            return call
+
+        def first() -> Any:
+            with seen_to(is_gpu=target.is_gpu):
+                return call()
+
+        return first
+
+    return bound
+
+
 def _function(file: Path, attribute: str) -> Callable[..., Any]:
-    module = _run(file)
+    from gemmgate.suite.measure.settings import Settings  # torch: only a worker comes here
+
+    before = Settings.read()
+    try:
+        module = _run(file)
+        chosen = Settings.read()
+    finally:
+        before.put_back()
+    found = _callable(file, module, attribute)
+    if (chosen.dtype, chosen.device) == (before.dtype, before.device):
+        return found
+
+    @wraps(found)
+    def with_its_defaults(*args: Any, **kwargs: Any) -> Any:
+        # Whoever calls puts back its own.
+        chosen.put_back_defaults()
+        return found(*args, **kwargs)
+
+    return with_its_defaults
+
+
+def _callable(file: Path, module: ModuleType, attribute: str) -> Callable[..., Any]:
     try:
         found = attrgetter(attribute)(module)
     except AttributeError as error:
@@ -72,7 +112,8 @@ def _function(file: Path, attribute: str) -> Callable[..., Any]:
         )
     if not callable(found):
         raise UsageError(f"{file.name}:{attribute} is a {type(found).__name__}, which cannot be called.")
-    return found
+    called: Callable[..., Any] = found
+    return called
 
 
 def _run(file: Path) -> ModuleType:
@@ -88,9 +129,9 @@ def _run(file: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        line = _line(error, file)
-        what = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise UsageError(f"{file.name} cannot be imported: {what}{f' (line {line})' if line else ''}.") from error
+        if refused := no_gpu(error):
+            raise refused from error
+        raise UsageError(f"{file.name} cannot be imported: {_said(error, file)}.") from error
     finally:
         # Behind everything else from here on, so that a `statistics.py` there shadows no library's import.
         sys.path.remove(folder)
@@ -98,12 +139,13 @@ def _run(file: Path) -> ModuleType:
     return module
 
 
-def _line(error: BaseException, file: Path) -> int | None:
-    """The line of the file that an exception came from."""
-    if isinstance(error, SyntaxError):
-        return error.lineno
+def _said(error: BaseException, file: Path) -> str:
+    """An exception in one line, with the line of the file that it came from; or with the other file that cannot be."""
+    if isinstance(error, SyntaxError):  # its text says file and line already, in its own way
+        there = "" if error.filename in (None, str(file)) else f"{Path(error.filename).name}, "
+        return f"{type(error).__name__}: {error.msg} ({there}line {error.lineno})"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == file]
-    return lines[-1] if lines else None
+    return f"{type(error).__name__}: {one_line(str(error))}{f' (line {lines[-1]})' if lines else ''}"
 
 
 def _binder(function: Callable[..., Any], where: str, case: Case, example: Inputs) -> Callable[[Inputs], Call]:

@@ -6,6 +6,7 @@ What is written works at once: a new kernel computes the family's reference, a n
 from __future__ import annotations
 
 import ast
+import importlib.util
 import keyword
 import re
 import sys
@@ -27,6 +28,10 @@ def new_family(known: Catalog, name: str, folder: Path, package: str) -> list[Pa
     Raises `UsageError` where the name is taken or is no name.
     """
     _refuse_name("family", name, known.families)
+    if name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
+        raise UsageError(
+            f"'{name}' is a module that Python finds already and that a family could hide: choose another name."
+        )
     home = folder / name
     if home.exists():
         raise UsageError(f"{home} exists already: choose another name.")

@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="checking is done with torch")
 
 from gemmgate.suite.measure import check  # noqa: E402  torch first
+from gemmgate.suite.measure.refusal import Refused  # noqa: E402  torch first
 
 
 def _product(m=48, n=40, k=2048, seed=0):
@@ -98,3 +99,62 @@ def test_poison_leaves_nothing_of_what_was_there():
     check.poison([floats, integers])
     assert floats.isnan().all()
     assert (integers == 2**31 - 1).all()
+
+
+@torch.inference_mode()
+def _inferred():
+    return torch.ones(3, 3)
+
+
+def test_what_was_made_in_inference_mode_is_poisoned_and_compared():
+    """An inference tensor, which nothing outside inference mode may write to, is compared and then filled with NaN."""
+    output = _inferred()
+    assert check.compare([output], [torch.ones(3, 3, dtype=torch.float64)], "fp32", 0.0).reason == ""
+    check.poison([output])
+    assert output.isnan().all()
+
+
+def test_poison_takes_what_autograd_holds():
+    """A leaf that requires a gradient, and what was computed from it, are filled with NaN."""
+    leaf = torch.ones(3, requires_grad=True)
+    computed = leaf * 2
+    check.poison([computed, leaf])
+    assert computed.isnan().all()
+    assert leaf.isnan().all()
+
+
+def test_a_view_is_an_input_too():
+    """An input that is a view, as of a padded tensor, is given back without `requires_grad`."""
+    a = torch.arange(6.0).reshape(2, 3)
+    with pytest.raises(Refused), check.unchanged({"a": a}):
+        a.requires_grad_(True)
+    assert not a.requires_grad
+
+
+def test_inputs_that_are_left_alone_pass():
+    """Reading an input, through a transposed view too, changes nothing of it."""
+    inputs = {"a": torch.ones(2, 3)}
+    with check.unchanged(inputs):
+        inputs["a"].T.contiguous().mul_(2)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda a: a.mul_(2), "inputs_changed"),
+        (lambda a: a.t_(), "inputs_changed"),
+        (lambda a: a.resize_(1, 1), "inputs_changed"),
+        (lambda a: a.mul_(torch.full((1,), 2.0, requires_grad=True)), "inputs_changed"),
+        (lambda a: a.requires_grad_(True), "inputs_require_grad"),
+        (lambda a: a.requires_grad_(True).sum().backward(), "inputs_require_grad"),
+    ],
+    ids=["values", "transposed", "resized", "values-with-a-gradient", "requires-grad", "gradient"],
+)
+def test_changed_inputs_are_found_and_put_back(change, reason):
+    """Values, shape and `requires_grad` are found changed and are what they were afterwards, without a gradient."""
+    a = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
+    with pytest.raises(Refused) as refused, check.unchanged({"a": a}):
+        change(a)
+    assert refused.value.reason == reason
+    assert torch.equal(a, torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]))
+    assert (a.stride(), a.is_leaf, a.requires_grad, a.grad) == ((3, 1), True, False, None)

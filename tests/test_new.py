@@ -141,6 +141,8 @@ def test_a_family_outside_takes_a_kernel_there(tmp_path: Path) -> None:
         (["family", "dense_splitk"], "There is a family called 'dense_splitk' already"),
         (["family", "Fresh"], "'Fresh' is no name for a family"),
         (["family", "class"], "'class' is no name for a family"),
+        (["family", "torch"], "'torch' is a module that Python finds already"),
+        (["family", "statistics"], "'statistics' is a module that Python finds already"),
         (["family", "taken"], "exists already: choose another name"),
         (["family", "fresh", "--family", "dense_splitk"], "--family is for a new kernel"),
         (["kernel", "cublas", "--family", "dense_splitk"], "There is a kernel called 'cublas' already"),

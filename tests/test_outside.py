@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmgate.suite import catalog
+from gemmgate.suite import catalog, offers
 from gemmgate.suite.catalog import Selection, case_named, find
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.workers import Worker
@@ -85,6 +85,54 @@ def test_a_broken_folder_is_an_error(tmp_path: Path) -> None:
     assert "bad' cannot be imported: RuntimeError: not today." in result.said
 
 
+def with_a_broken_package(folder: Path) -> Path:
+    """A suite of two packages: `good` extends a family, `bad` needs what is not there."""
+    suite = extend(folder, "dense_splitk", "borrowed")
+    (suite / "bad").mkdir()
+    (suite / "bad" / "__init__.py").write_text("import nosuch_package\n")
+    return suite
+
+
+@pytest.mark.parametrize("options", [[], ["--family", "dense_splitk"]])
+def test_a_broken_package_in_a_folder_is_named_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    """A package below --suite that cannot be imported costs a sentence on standard error, and no other its place."""
+    monkeypatch.setattr("gemmgate.suite.cli.list._worker", lambda device, suites: (None, "no worker"))
+    suite = with_a_broken_package(tmp_path)
+    result = called("list", "--suite", suite, *options, "--case", "m1-n48-k64-fp32", "--json")
+    assert result.exit_code == 0
+    assert "borrowed" in result.stdout
+    assert f"package 'bad' of --suite {suite} is left out: " in result.stderr
+    assert "No module named 'nosuch_package'" in result.stderr
+
+
+def test_a_broken_package_that_is_asked_for_is_an_error(tmp_path: Path) -> None:
+    """Who names the package that cannot be imported as a family is told why, with exit code 2."""
+    result = called("list", "--suite", with_a_broken_package(tmp_path), "--family", "bad")
+    assert result.exit_code == 2
+    assert "bad' cannot be imported: ModuleNotFoundError: No module named 'nosuch_package'" in result.said
+
+
+def test_a_folder_of_broken_packages_is_in_the_way_of_nothing_else(tmp_path: Path) -> None:
+    """With nothing left in its folder, families of the checkout can still be selected by their names."""
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "__init__.py").write_text("import nosuch_package\n")
+    known = find([tmp_path])
+    assert known.select(Selection(families=("dense_splitk",)))
+    with pytest.raises(UsageError, match="nosuch_package"):
+        known.select(Selection())
+
+
+def test_a_side_does_not_pass_for_whole_with_a_broken_package(tmp_path: Path) -> None:
+    """What a side offers is an error where everything is asked for and a package failed, and not for another family."""
+    asked = [Selection(), Selection(families=("dense_splitk",))]
+    request = {"suites": [str(with_a_broken_package(tmp_path))], "selections": [one.to_json() for one in asked]}
+    everything, one = offers.answer(request)
+    assert "nosuch_package" in everything["error"]
+    assert {offer["implementation"] for offer in one["offers"]} == {"borrowed"}
+
+
 def test_an_extension_adds_to_a_family(tmp_path: Path) -> None:
     """A package may bring an implementation for a family that lives elsewhere; it is loaded from that package."""
     folder = extend(tmp_path, "dense_splitk", "borrowed", "twice:IMPLEMENTATION")
@@ -109,7 +157,7 @@ def test_an_extension_adds_to_a_family(tmp_path: Path) -> None:
 def test_an_extension_of_nothing_or_by_a_taken_name(tmp_path: Path, family: str, name: str, said: str) -> None:
     """An extension of a family that nobody has, or by a name it has already, is an error."""
     with pytest.raises(UsageError, match=said):
-        find([extend(tmp_path, family, name)])
+        find([extend(tmp_path, family, name)]).select(Selection())
 
 
 # cases that no family lists

@@ -24,6 +24,7 @@ def state() -> dict[str, Any]:
     return {
         "threads": torch.get_num_threads(),
         "dtype": torch.get_default_dtype(),
+        "device": torch.get_default_device(),
         "grad": torch.is_grad_enabled(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "precision": torch.get_float32_matmul_precision(),
@@ -38,6 +39,7 @@ def change_all() -> None:
     """Sets each of them to another value."""
     torch.set_num_threads(torch.get_num_threads() + 1)
     torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
     torch.set_grad_enabled(not torch.is_grad_enabled())
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.set_float32_matmul_precision("medium")
@@ -102,3 +104,35 @@ def test_a_bench_puts_back_what_binding_and_calling_changed() -> None:
     assert state() == before
     bench.sample(work, ["loud"], "hot", None, None)
     assert state() == before
+
+
+def test_references_do_not_follow_what_calls_set() -> None:
+    """Where calls set torch's default dtype, inputs and references that are made after them are made as before."""
+
+    def prepare(case: Case, example: Any, target: Target, tile: Any) -> Prepared:
+        def bind(inputs: Any) -> Any:
+            def call() -> Any:
+                torch.set_default_dtype(torch.float16)
+                return torch.mm(inputs["a"], inputs["b"])
+
+            return call
+
+        return Prepared(bind)
+
+    seen = []
+
+    def noting(make: Any) -> Any:
+        def made(argument: Any) -> Any:
+            seen.append(torch.get_default_dtype())
+            return make(argument)
+
+        return made
+
+    bench, work = make_bench(FakeClock(lambda n: 1e-3), names=())
+    work.make, work.reference = noting(work.make), noting(work.reference)
+    bench.prepare(work, Implementation("half", "own", True, lambda case, target: None, prepare))
+    bench.check(work, "half")
+    assert seen == [torch.float32] * 4  # the reference of slot 0, the second set, made again for its own
+    assert bench.sample(work, ["half"], "cold", None, None)["measured"]["half"]["samples_s"]
+    assert len(seen) > 4
+    assert set(seen) == {torch.float32}

@@ -104,6 +104,20 @@ def test_outcome_without_memory(status: str, reason: str, said: str) -> None:
     assert both.exit_code == 1
 
 
+@pytest.mark.parametrize("reason", ["needs_gpu", "interpreter_bf16"])
+def test_outcome_of_what_this_machine_cannot_tell(reason: str) -> None:
+    """What would need another machine is not judged, in one line for all cases of one reason, with exit code 3."""
+    rows = [
+        runs.row("mine", status="unsupported", reason=reason, detail="why", case=case, cache="")
+        for case in ("c1", "c2")
+    ]
+    came_to = outcome_of(trial(*rows, checked=2, of=2, timed=False))
+    (line,) = came_to.lines
+    assert line.startswith("Not judged: mine cannot ")
+    assert line.endswith(": why (c1, c2).")
+    assert came_to.exit_code == 3
+
+
 def test_mean_of_one_is_itself() -> None:
     """The geometric mean of one ratio has its interval."""
     mean = mean_interval([Interval(1.2, 1.1, 1.3, 0.95)])

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from gemmgate.suite import catalog, outside
+from gemmgate.suite.cases import Target
 from gemmgate.suite.catalog import Choice
 from gemmgate.suite.cli import _trial, try_
 from gemmgate.suite.errors import UsageError
+from gemmgate.suite.measure.settings import own_settings
 from gemmgate.suite.records import Limits
-from gemmgate.suite.report.trial import fault
+from gemmgate.suite.report.trial import fault, is_wrong
 from gemmgate.suite.report.trial import outcome as outcome_of
 from gemmgate.suite.store import Store
 from gemmgate.suite.workers import Worker, WorkerLost
@@ -85,6 +87,27 @@ def ends(a, b):
 def needs_more(a, b, bias):
     return torch.mm(a, b) + bias
 
+@torch.inference_mode()
+def inferred(a, b):
+    return torch.mm(a, b)
+
+def sets_defaults(a, b):
+    torch.set_default_dtype(torch.float16)
+    torch.set_default_device("meta")
+    return torch.mm(a, b)
+
+def in_a_list(a, b):
+    return [torch.mm(a, b)]
+
+def wants_gradients(a, b):
+    return torch.mm(a.requires_grad_(True), b).detach()
+
+def raises(a, b):
+    raise ValueError("no,\\nnever")
+
+def on_a_gpu(a, b):
+    return torch.mm(a.cuda(), b.cuda()).cpu()
+
 class Holder:
     @staticmethod
     def product(a, b):
@@ -105,7 +128,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 NAMES = """right in_order anything swapped product sloppy square_only transposed widened prints in_place reuses jitters
-needs_more tile missing""".split()
+needs_more tile missing inferred sets_defaults in_a_list wants_gradients raises on_a_gpu""".split()
 
 
 @pytest.fixture(scope="module")
@@ -132,9 +155,13 @@ def outcome(worker: Worker, name: str, case_name: str = CASE) -> dict[str, Any]:
     return worker.ask("check", 60.0, implementation=name) if prepared.get("ok") else prepared
 
 
-@pytest.mark.parametrize("name", ["right", "in_order", "anything", "swapped", "product", "excused"])
+@pytest.mark.parametrize(
+    "name", ["right", "in_order", "anything", "swapped", "product", "excused", "inferred", "sets_defaults"]
+)
 def test_right_functions_pass(worker: Worker, name: str) -> None:
-    """Inputs go in by name or in order, a module beside the file is found, a method is named with dots."""
+    """Inputs go in by name or in order, modules beside the file and methods are found; autograd may be off for good,
+    and torch's defaults may be changed, from which the float64 reference does not follow.
+    """
     assert outcome(worker, name)["ok"]
 
 
@@ -142,13 +169,16 @@ def test_right_functions_pass(worker: Worker, name: str) -> None:
     ("name", "said"),
     [
         ("sloppy", "is wrong: error 0.01"),
-        ("square_only", "raised AssertionError: m must be 16"),
+        ("square_only", "raised AssertionError: m must be 16 (kernels.py, line 24)"),
         ("transposed", "returned the wrong shape: shape (4, 8) where the reference has (8, 8)"),
         ("widened", "returned the wrong dtype: dtype torch.float64 where the case says torch.float32"),
         ("prints", "did not return the result as a tensor: 0 outputs where the reference has 1"),
         ("in_place", "wrote to its inputs: it should return a new tensor"),
         ("reuses", "returned the tensor of an earlier call again: it should return a new one"),
         ("jitters", "say --nondeterministic"),
+        ("in_a_list", "did not return the result as a tensor: a list of one tensor"),
+        ("wants_gradients", "set requires_grad on its inputs"),
+        ("raises", "raised ValueError: no, never (kernels.py, line 78)"),
     ],
 )
 def test_each_fault_has_its_sentence(worker: Worker, name: str, said: str) -> None:
@@ -202,7 +232,9 @@ def test_a_function_that_ends_its_process_is_named(worker: Worker, kernels: Path
             "import nowhere_at_all\n",
             "broken.py cannot be imported: ModuleNotFoundError: No module named 'nowhere_at_all' (line 1).",
         ),
-        ("\ndef f(a, b:\n", "broken.py cannot be imported: SyntaxError: '(' was never closed"),
+        ("\ndef f(a, b:\n", "broken.py cannot be imported: SyntaxError: '(' was never closed (line 2)."),
+        ("raise ValueError('one\\ntwo')\n", "broken.py cannot be imported: ValueError: one two (line 1)."),
+        ("import broken_beside\n", "cannot be imported: SyntaxError: expected ':' (broken_beside.py, line 2)."),
         ("\n\nx = 1 / 0\n", "broken.py cannot be imported: ZeroDivisionError: division by zero (line 3)."),
         ("raise SystemExit(3)\n", "broken.py cannot be imported: SystemExit: 3 (line 1)."),
     ],
@@ -210,6 +242,7 @@ def test_a_function_that_ends_its_process_is_named(worker: Worker, kernels: Path
 def test_a_file_that_cannot_be_run(tmp_path: Path, text: str, said: str) -> None:
     """A file that fails while it is imported is a usage error with the reason and the line."""
     (tmp_path / "broken.py").write_text(text)
+    (tmp_path / "broken_beside.py").write_text("\nif True\n")
     with pytest.raises(UsageError) as error:
         outside.implementation("f", str(tmp_path / "broken.py"), "f", deterministic=True)
     assert said in str(error.value)
@@ -227,6 +260,30 @@ def test_a_triton_kernel_is_not_a_function(tmp_path: Path) -> None:
     )
     with pytest.raises(UsageError, match="needs a grid and an output"):
         outside.implementation("f", str(tmp_path / "kernel.py"), "kernel", deterministic=True)
+
+
+def test_the_defaults_of_a_file_hold_in_its_calls_alone(tmp_path: Path) -> None:
+    """A file that sets torch's default dtype and threads finds its dtype when it is called, and changes no other's."""
+    torch = pytest.importorskip("torch")
+    text = "import torch\ntorch.set_default_dtype(torch.float64)\ntorch.set_num_threads(3)\n"
+    (tmp_path / "mine.py").write_text(text + "def f(a, b):\n    return torch.ones(1)\n")
+    before = (torch.get_default_dtype(), torch.get_num_threads())
+    made = outside.implementation("f", str(tmp_path / "mine.py"), "f", deterministic=True)
+    assert (torch.get_default_dtype(), torch.get_num_threads()) == before
+    case = catalog.find().family("dense_splitk").cases[0]
+    inputs = {"a": torch.ones(1), "b": torch.ones(1)}
+    call = made.prepare(case, inputs, Target("cpu"), None).bind(inputs)
+    with own_settings():
+        assert call().dtype == torch.float64
+    assert torch.get_default_dtype() == before[0]
+
+
+def test_a_function_that_asks_for_a_gpu_is_not_judged_without_one(worker: Worker) -> None:
+    """A function that calls `.cuda()` where there is none is not called wrong, and the line that asked is named."""
+    found = outcome(worker, "on_a_gpu")
+    assert not is_wrong(found)
+    assert fault(found).startswith("cannot run here: it asks for a GPU, and this is a CPU: ")
+    assert fault(found).endswith("(kernels.py, line 81)")
 
 
 # the command
@@ -325,50 +382,6 @@ def test_what_can_be_timed(second: dict[str, Any], timed: list[str]) -> None:
     choices = [Choice(family, case, ()) for case in cases]
     found = _trial.timeable(choices, [{"ok": True}, second])
     assert [choice.case.name.partition("-")[0] for choice in found] == timed
-
-
-EXAMPLES = ROOT / "docs" / "examples"
-
-
-@pytest.fixture(scope="module")
-def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    """A worker that knows the kernels which the docs try, and runs Triton in its interpreter."""
-    folders = [
-        outside.write_suite(
-            tmp_path_factory.mktemp(name), "dense_splitk", name, EXAMPLES / f"{name}.py", "matmul", deterministic=True
-        )
-        for name in ("right", "wrong", "slow", "waits")
-    ]
-    started = Worker("cpu", suites=folders, environment={"TRITON_INTERPRET": "1"})
-    yield started
-    started.kill()
-
-
-@pytest.mark.parametrize(
-    ("name", "k", "status"),
-    [
-        ("right", 384, "ok"),
-        ("slow", 384, "ok"),
-        ("waits", 384, "ok"),  # what cannot be captured is right all the same
-        ("wrong", 384, "ok"),  # three blocks, and so three parts of one
-        ("wrong", 12416, "broken"),  # 97 blocks in 96 parts
-    ],
-)
-def test_examples_of_the_docs(interpreter: Worker, name: str, k: int, status: str) -> None:
-    """The kernels that the docs try are what they are called."""
-    checked = outcome(interpreter, name, f"m16-n16-k{k}-fp32")
-    assert checked.get("status", "ok") == status, checked
-
-
-def test_a_slow_kernel_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interpreted kernel is right, with exit code 0, and takes longer than the library."""
-    monkeypatch.setattr(_trial, "measure_limits", lambda worker: Limits())
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    options = ["--family", "dense_splitk", "--case", "m16-n16-k256-fp32", "--seconds", 4, "--device", "cpu"]
-    result = called("try", EXAMPLES / "slow.py:matmul", *options)
-    assert result.exit_code == 0, result.stdout + result.stderr
-    assert "Right: matmul agrees with the float64 reference on 1 case" in result.stdout
-    assert "Slower: matmul takes " in result.stdout
 
 
 def _state() -> str:

@@ -64,10 +64,10 @@ def test_a_reply_is_not_disturbed_by_what_the_implementation_prints(worker):
 
 
 def test_an_exception_is_an_answer(worker):
-    """A kernel that raises is `error` with its own words, and the worker goes on."""
+    """A kernel that raises is `error` with its own words and their place, and the worker goes on."""
     reply = worker.ask("prepare", LONG_S, implementation="raises", **PREPARE)
     assert (reply["status"], reply["reason"]) == ("error", "RuntimeError")
-    assert reply["detail"] == "the kernel does not like this shape"
+    assert reply["detail"] == "the kernel does not like this shape (implementations.py, line 85)"
     assert worker.ask("prepare", LONG_S, implementation="plain", **PREPARE)["ok"]
 
 
@@ -108,7 +108,7 @@ def test_a_worker_that_ends_by_itself_is_noticed(worker):
 def test_who_cannot_say_what_it_supports_hides_no_other(worker):
     """An implementation whose `supports` raises is refused with its words, and the one beside it answers."""
     reply = worker.ask("supports", LONG_S, pairs=[[CASE, ["cannot_say", "plain"]]])
-    assert reply["refusals"] == [[["LookupError", "no table for n64-fp32"], None]]
+    assert reply["refusals"] == [[["LookupError", "no table for n64-fp32 (implementations.py, line 142)"], None]]
 
 
 def test_a_worker_killed_while_idle_is_an_error_with_a_sentence(worker):

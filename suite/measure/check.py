@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import torch
@@ -46,8 +46,9 @@ class Errors:
 
 def poison(tensors: Sequence[torch.Tensor]) -> None:
     """Fills with NaN (the largest integer where there is none): what is not written again will show."""
-    for tensor in tensors:
-        tensor.fill_(math.nan if tensor.dtype.is_floating_point else torch.iinfo(tensor.dtype).max)
+    with torch.inference_mode():  # what was made in it can be written nowhere else; all others can be written in it too
+        for tensor in tensors:
+            tensor.fill_(math.nan if tensor.dtype.is_floating_point else torch.iinfo(tensor.dtype).max)
 
 
 def compare(
@@ -73,17 +74,37 @@ def compare(
 
 @contextmanager
 def unchanged(inputs: Inputs) -> Iterator[None]:
-    """Raises `Refused` where the inputs were written to, and puts them back: other implementations share them."""
+    """Raises `Refused` where the inputs were changed, and puts them back: other implementations share them.
+
+    Values count, and so do shape, strides and `requires_grad`.
+    """
     tensors = tensors_in(inputs)
-    before = [tensor.clone() for tensor in tensors]
+    before = [tensor.detach().clone() for tensor in tensors]
+    forms = [_form(tensor) for tensor in tensors]
     try:
         yield
     finally:
-        changed = [index for index, tensor in enumerate(tensors) if not _same_bits(before[index], tensor)]
-        for index in changed:
-            tensors[index].copy_(before[index])
+        wanting = [tensor for tensor in tensors if tensor.requires_grad]
+        for tensor in wanting:
+            if tensor.is_leaf:
+                tensor.requires_grad_(False)
+                tensor.grad = None
+            else:
+                with suppress(RuntimeError):  # a view cannot be cut off from its graph: its values are put back alone
+                    tensor.detach_()
+        changed = False
+        for tensor, form, values in zip(tensors, forms, before, strict=True):
+            if _form(tensor) != form:
+                tensor.set_(values)
+                changed = True
+            elif not _same_bits(values, tensor):
+                with torch.no_grad():
+                    tensor.copy_(values)
+                changed = True
     if changed:
         raise Refused("invalid", "inputs_changed", "the call wrote to its inputs")
+    if wanting:
+        raise Refused("invalid", "inputs_require_grad", "the call set requires_grad on its inputs")
 
 
 def _compare_one(output: torch.Tensor, reference: torch.Tensor, dtype: torch.dtype, allowance: float) -> Errors:
@@ -93,8 +114,8 @@ def _compare_one(output: torch.Tensor, reference: torch.Tensor, dtype: torch.dty
         return _wrong("output_dtype", f"dtype {output.dtype} where the case says {dtype}")
     if output.numel() == 0:
         return Errors(0.0, 0.0, allowance)
-    exact = reference.double()
-    result = output.double()
+    exact = reference.detach().double()
+    result = output.detach().double()
     bad = int((~torch.isfinite(result) & torch.isfinite(exact)).sum())
     if bad:
         return _wrong("not_finite", f"{bad} of {result.numel()} elements are NaN or Inf where the reference is finite")
@@ -158,6 +179,10 @@ def _tile_sums(values: torch.Tensor) -> torch.Tensor:
 
 def _wrong(reason: str, detail: str) -> Errors:
     return Errors(math.inf, math.inf, math.nan, reason, detail)
+
+
+def _form(tensor: torch.Tensor) -> tuple[torch.Size, tuple[int, ...]]:
+    return tensor.shape, tensor.stride()
 
 
 def _same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:

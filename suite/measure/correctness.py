@@ -12,6 +12,7 @@ from gemmgate.suite.measure import check
 from gemmgate.suite.measure.check import Errors
 from gemmgate.suite.measure.refusal import Refused
 from gemmgate.suite.measure.rotation import tensors_in
+from gemmgate.suite.measure.settings import Settings
 from gemmgate.suite.measure.work import Work
 
 _OTHER_SEED = 7919
@@ -24,6 +25,7 @@ def check_results(work: Work, name: str, synchronize: Callable[[], None]) -> dic
     Raises `Refused` with status `broken` (or `invalid` where inputs changed).
     """
     begin = time.perf_counter()
+    settings = Settings.read()
     prepared, implementation = work.ready[name], work.implementations[name]
     worst = Errors(0.0, 0.0, 0.0)
     decision: dict[str, float] | None = None
@@ -36,14 +38,14 @@ def check_results(work: Work, name: str, synchronize: Callable[[], None]) -> dic
         with check.unchanged(inputs):
             call = prepared.bind(inputs)
             state = [tensor.clone() for tensor in tensors_in(prepared.state)]
-            outputs, errors = _correct(work, slot, call(), synchronize)
+            outputs, errors = _correct(work, slot, call(), synchronize, settings)
             worst = max(worst, errors, key=lambda found: found.error)
             if slot == 0 and work.decide is not None:
                 decision = dict(work.decide(inputs, outputs[0], work.expected(slot)[0]))
             kept = [tensor.clone() for tensor in outputs]
             check.poison(outputs)
             check.poison(tensors_in(prepared.workspaces))
-            again, _ = _correct(work, slot, call(), synchronize)
+            again, _ = _correct(work, slot, call(), synchronize, settings)
         if not all(map(torch.equal, returned, earlier)):
             raise Refused(
                 "broken",
@@ -72,9 +74,17 @@ def check_results(work: Work, name: str, synchronize: Callable[[], None]) -> dic
     }
 
 
-def _correct(work: Work, slot: int, output: Any, synchronize: Callable[[], None]) -> tuple[list[torch.Tensor], Errors]:
+def _correct(
+    work: Work, slot: int, output: Any, synchronize: Callable[[], None], settings: Settings
+) -> tuple[list[torch.Tensor], Errors]:
+    """Whether that slot's `output` is right. Inputs and reference may be made now: not under what the call has set."""
     synchronize()
+    settings.put_back()
+    outputs = tensors_in(output)
+    if len(outputs) == 1 == len(work.expected(slot)) and not isinstance(output, torch.Tensor):
+        detail = f"a {type(output).__name__} of one tensor, where the tensor itself is the result"
+        raise Refused("broken", "output_count", detail)
     errors = work.verify(slot, output)
     if errors.reason:
         raise Refused("broken", errors.reason, errors.detail)
-    return tensors_in(output), errors
+    return outputs, errors

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 import traceback
+from pathlib import Path
 from typing import Any
+
+_HARNESS = Path(__file__).resolve().parents[1]
+_STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
+_INSTALLED = {"site-packages", "dist-packages"}
+_MOST_CHARACTERS = 300
 
 _FATAL_SIGNS = (
     "illegal memory access",
@@ -34,7 +41,7 @@ def status_of(error: Exception) -> dict[str, Any]:
     if isinstance(error, Refused):
         return {"status": error.status, "reason": error.reason, "detail": text, "fatal": False, **error.facts}
     traceback.print_exception(error, file=sys.stderr)
-    kind, first = type(error).__name__, text.splitlines()[0]
+    kind = type(error).__name__
     # By name, so that a worker whose torch cannot be imported can say so.
     known = {
         "OutOfMemoryError": ("out_of_memory", "device_memory"),
@@ -49,6 +56,28 @@ def status_of(error: Exception) -> dict[str, Any]:
     return {
         "status": status,
         "reason": "illegal_access" if "illegal memory" in text else reason,
-        "detail": first,
+        "detail": one_line(text) + (own_place(error) if status == "error" else ""),
         "fatal": fatal,
     }
+
+
+def one_line(text: str) -> str:
+    """The first paragraph of a message in one line; of CUDA's the first line, for the rest never differs."""
+    paragraph = text.strip().split("\n\n")[0]
+    if paragraph.startswith("CUDA error"):
+        paragraph = paragraph.splitlines()[0]
+    line = " ".join(paragraph.split())
+    return line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]} ..."
+
+
+def own_place(error: BaseException) -> str:
+    """` (my.py, line 7)`: the innermost frame of neither the harness nor anything installed, if there is one."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if path.is_file() and not _is_foreign(path.resolve()):
+            return f" ({path.name}, line {frame.lineno})"
+    return ""
+
+
+def _is_foreign(path: Path) -> bool:
+    return any(path.is_relative_to(root) for root in (_HARNESS, _STANDARD_LIBRARY)) or bool(_INSTALLED & {*path.parts})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -15,27 +17,66 @@ _MATMUL = (
 _CUDNN = ("enabled", "benchmark", "deterministic")
 
 
+@dataclass(frozen=True)
+class Settings:
+    """Threads, default dtype and device, autograd, determinism, precision and library of products, switches of both."""
+
+    threads: int
+    dtype: torch.dtype
+    device: torch.device
+    grad: bool
+    deterministic: int
+    precision: str
+    library: Any
+    flags: tuple[tuple[Any, str, Any], ...]
+
+    @classmethod
+    def read(cls) -> Settings:
+        """As they are now."""
+        owners = ((torch.backends.cuda.matmul, _MATMUL), (torch.backends.cudnn, _CUDNN))
+        return cls(
+            torch.get_num_threads(),
+            torch.get_default_dtype(),
+            torch.get_default_device(),
+            torch.is_grad_enabled(),
+            torch.get_deterministic_debug_mode(),
+            torch.get_float32_matmul_precision(),
+            torch.backends.cuda.preferred_blas_library(),
+            # Not every build of torch has every switch.
+            tuple(
+                (owner, name, getattr(owner, name)) for owner, names in owners for name in names if hasattr(owner, name)
+            ),
+        )
+
+    def put_back(self) -> None:
+        """Makes them so again; what has not changed is left alone."""
+        if torch.get_num_threads() != self.threads:
+            torch.set_num_threads(self.threads)
+        self.put_back_defaults()
+        torch.set_grad_enabled(self.grad)
+        if torch.get_deterministic_debug_mode() != self.deterministic:  # setting it imports half of Inductor
+            torch.use_deterministic_algorithms(self.deterministic > 0, warn_only=self.deterministic == 1)
+        torch.set_float32_matmul_precision(self.precision)
+        for owner, name, value in self.flags:
+            if getattr(owner, name) != value:
+                setattr(owner, name, value)
+        if torch.backends.cuda.preferred_blas_library() != self.library:
+            torch.backends.cuda.preferred_blas_library(self.library)
+
+    def put_back_defaults(self) -> None:
+        """Those of what makes tensors: dtype and device."""
+        if torch.get_default_dtype() != self.dtype:
+            torch.set_default_dtype(self.dtype)
+        if torch.get_default_device() != self.device:
+            # None is the CPU too, and costs no look at every call of torch.
+            torch.set_default_device(None if self.device.type == "cpu" else self.device)
+
+
 @contextmanager
 def own_settings() -> Iterator[None]:
-    """Threads, default dtype, autograd, determinism, precision and library of products, switches of both libraries."""
-    owners = ((torch.backends.cuda.matmul, _MATMUL), (torch.backends.cudnn, _CUDNN))
-    # Not every build of torch has every switch.
-    flags = [(owner, name, getattr(owner, name)) for owner, names in owners for name in names if hasattr(owner, name)]
-    threads, dtype, grad = torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()
-    deterministic = torch.get_deterministic_debug_mode()
-    precision, library = torch.get_float32_matmul_precision(), torch.backends.cuda.preferred_blas_library()
+    """Puts all `Settings` back at the end, also after an error."""
+    settings = Settings.read()
     try:
         yield
     finally:
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        torch.set_default_dtype(dtype)
-        torch.set_grad_enabled(grad)
-        if torch.get_deterministic_debug_mode() != deterministic:  # setting it imports half of Inductor
-            torch.use_deterministic_algorithms(deterministic > 0, warn_only=deterministic == 1)
-        torch.set_float32_matmul_precision(precision)
-        for owner, name, value in flags:
-            if getattr(owner, name) != value:
-                setattr(owner, name, value)
-        if torch.backends.cuda.preferred_blas_library() != library:
-            torch.backends.cuda.preferred_blas_library(library)
+        settings.put_back()

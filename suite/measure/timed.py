@@ -17,6 +17,7 @@ from gemmgate.suite.measure.graph import Captured, capture, nodes_per_call
 from gemmgate.suite.measure.refusal import Refused
 from gemmgate.suite.measure.rotation import Ring, storage_bytes, tensors_in
 from gemmgate.suite.measure.sampler import Clock, Launch, time_launches
+from gemmgate.suite.measure.settings import Settings
 
 GRAPH_S = 1e-3
 """A captured graph lasts about this long, so that the gap before it is small beside it."""
@@ -35,7 +36,10 @@ Verify = Callable[[int, Any], Errors]
 
 @dataclass
 class Timed:
-    """What the sampler needs of one implementation, and what the check needs afterwards."""
+    """What the sampler needs of one implementation, and what the check needs afterwards.
+
+    `settings` are the harness's own, which calls may have changed by the time of the check.
+    """
 
     name: str
     timer: str
@@ -47,6 +51,7 @@ class Timed:
     nodes: tuple[str, ...] = ()
     captured: Captured | None = None
     last: dict[int, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=Settings.read)
 
     @property
     def most_repeats(self) -> int | None:
@@ -76,6 +81,7 @@ class Timed:
         references and all are looked through for what was not written; otherwise those of the calls
         last made.
         """
+        self.settings.put_back()
         if self.captured is None:
             found = [verify(slot, output) for slot, output in self.last.items()]
         else:
@@ -111,6 +117,7 @@ def make_timed(
     captured graph does not hold what the calls launched, or where the clock gives a time that cannot be.
     """
     at("bind")
+    settings = Settings.read()
     slots = ring.slots[:1] if cache == "hot" else ring.slots
     # Only the scratch of these calls is poisoned later: earlier ones are gone with their slots.
     prepared.workspaces.clear()
@@ -127,7 +134,7 @@ def make_timed(
         timed = _captured(name, calls, prepared, clocks["graph"], passes)
     else:
         timed = one_by_one(name, "events", calls, prepared, clocks["events"])
-    return replace(timed, workspace_bytes=workspace_bytes)
+    return replace(timed, workspace_bytes=workspace_bytes, settings=settings)
 
 
 def _captured(name: str, calls: tuple[Call, ...], prepared: Prepared, clock: Clock, passes: int | None) -> Timed:

@@ -21,6 +21,7 @@ _SAID = {
         "gave other bits in a second call with equal inputs; if that is meant, as with atomics, say --nondeterministic"
     ),
     "inputs_changed": "wrote to its inputs: it should return a new tensor",
+    "inputs_require_grad": "set requires_grad on its inputs: it should leave them as they are",
     "output_count": "did not return the result as a tensor: {detail}",
     "output_shape": "returned the wrong shape: {detail}",
     "output_dtype": "returned the wrong dtype: {detail}",
@@ -29,9 +30,13 @@ _SAID = {
     "device_memory": "found no memory on the device: {detail}",
     "host_memory": "found no memory: {detail}",
     "tile_does_not_fit": "does not fit on this device: {detail}",
+    "needs_gpu": "cannot run here: {detail}",
+    "interpreter_bf16": "cannot be judged here: {detail}",
     "deadline": "did not return: {detail}",
     "sigkill": "ended, killed by the system as happens where memory runs out: {detail}",
 }
+_CANNOT_TELL = ("needs_gpu", "interpreter_bf16")
+"""Reasons of the machine: another would show whether it is right."""
 _TOO_LARGE = "does_not_fit"
 """Reason of a case that nobody could be tried on."""
 
@@ -45,9 +50,9 @@ def cannot_be_captured(outcome: Mapping[str, Any]) -> bool:
 
 
 def is_wrong(outcome: Mapping[str, Any]) -> bool:
-    """Whether what is not ok is wrong: what cannot be captured or finds no memory may still be right."""
+    """Whether what is not ok is wrong: what cannot be captured, finds no memory or needs a GPU may still be right."""
     no_memory = outcome["status"] == "out_of_memory" or outcome["reason"] in (_TOO_LARGE, "sigkill")
-    return not no_memory and not cannot_be_captured(outcome)
+    return not no_memory and outcome["reason"] not in _CANNOT_TELL and not cannot_be_captured(outcome)
 
 
 def fault(outcome: Mapping[str, Any]) -> str:
@@ -88,7 +93,7 @@ def outcome(run: Run) -> Outcome:
     if not tried["timed"]:
         lines = [f"Wrong: {name} failed on {len(wrong)} of {checked}, so nothing was timed."] if wrong else []
         lines += [f"  {case}: {name} {said}." for case, said in wrong]
-        lines += [f"Not judged: {name} {said} ({case})." for case, said in faults if (case, said) not in wrong]
+        lines += _unjudged(name, [case_said for case_said in faults if case_said not in wrong])
         left = tried["of"] - len(tried["checked"])
         lines += [f"  {units.counted(left, 'further case')} not tried."] if left else []
         return Outcome((*lines, *left_out), REGRESSION if wrong else UNJUDGED)
@@ -107,6 +112,14 @@ def outcome(run: Run) -> Outcome:
     if wrong:
         return Outcome(tuple(lines), REGRESSION)
     return Outcome(tuple(lines), PASS if any(verdicts) and not faults else UNJUDGED)
+
+
+def _unjudged(name: str, faults: Sequence[tuple[str, str]]) -> list[str]:
+    """A line for each reason, with the cases that it holds for."""
+    cases: dict[str, list[str]] = {}
+    for case, said in faults:
+        cases.setdefault(said, []).append(case)
+    return [f"Not judged: {name} {said} ({', '.join(names)})." for said, names in cases.items()]
 
 
 def _is_fault(row: Row, name: str) -> bool:
