@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -147,6 +149,35 @@ def test_a_killed_tuning_loses_one_search_at_most(tmp_path: Path) -> None:
     assert result.run.rows[: len(before.rows)] == before.rows
     assert [row.case for row in result.run.rows if row.phase == PICK] == ["n8-fp32", "n16-fp32"]
     assert {"n8-fp32/tiled", "n16-fp32/tiled"} <= set(result.table["entries"])
+
+
+def test_tables_that_found_no_space_are_written_on_resuming(
+    tuned: Tuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A disk that is full when tables are written is said with exit code 2; resuming then searches nothing, writes them
+    and ends the tuning.
+    """
+    folder, write = tmp_path / "tables", os.pwrite
+
+    def full(file: int, data: bytes, start: int) -> int:
+        if str(folder) in os.readlink(f"/proc/self/fd/{file}"):
+            write(file, data[:10], start)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, data, start)
+
+    with Store(tmp_path / "results").tunings.begin(replace(tuned.run, rows=())) as journal:
+        journal.extend(tuned.run.rows)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        assert tune(tmp_path, "--resume", tuned.run.id) == 2
+    said = capsys.readouterr().err
+    assert f"{tuned.tables.name}: No space left on device. Free some space, then go on with" in said
+    assert f"--resume {tuned.run.id}" in said and "Traceback" not in said
+    assert not [path for path in folder.rglob("*") if path.is_file()]
+    again = found(tmp_path, tune(tmp_path, "--resume", tuned.run.id))
+    assert (again.exit_code, again.run.rows) == (0, tuned.run.rows)
+    assert again.table["entries"] == tuned.table["entries"]
+    assert not list((tmp_path / "results").rglob("*.jsonl"))
 
 
 def test_a_table_of_another_method_is_refused_beforehand(tuned: Tuned, tmp_path: Path) -> None:

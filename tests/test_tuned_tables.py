@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -15,6 +17,7 @@ from gemmgate.suite import catalog, report
 from gemmgate.suite.cases import Target
 from gemmgate.suite.errors import UnreadableError
 from gemmgate.suite.records import Row, Stack
+from gemmgate.suite.store import UnwritableError
 from gemmgate.suite.tuning import tables
 from gemmgate.suite.tuning.picks import NO_TIME, Pick, picks, regret, searched
 from tests.stored import make_row, make_run
@@ -116,6 +119,25 @@ def test_a_table_reads_as_it_was_written(tmp_path: Path) -> None:
     assert sum('"implementation"' in line for line in path.read_text().splitlines()) == 4
     assert [file.name for file in path.parent.iterdir()] == [path.name]
     assert tables.read(tmp_path / "none.json") is None
+
+
+@pytest.mark.parametrize("call", ["os.pwrite", "pathlib.Path.replace"])
+def test_a_table_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """Where the disk is full the table that stood there stays, nothing lies beside it, and the error says what to do."""
+    path = tmp_path / "tuned" / "nvidia-h200.json"
+    table = tables.updated(None, "nvidia-h200", H200, STACK, picks(tuning("m16")))
+    tables.write(path, table)
+    before = path.read_bytes()
+
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(call, refuse)
+    newer = tables.updated(table, "nvidia-h200", H200, STACK, picks(tuning("m32")))
+    with pytest.raises(UnwritableError, match=r"nvidia-h200\.json: No space left.*Free some space, then go on\."):
+        tables.write(path, newer, ", then go on.")
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_a_table_of_another_method_is_not_updated(tmp_path: Path) -> None:
