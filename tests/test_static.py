@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -235,6 +236,51 @@ def test_a_crash_of_ours_cannot_be_judged(quick: Invoke) -> None:
     result = quick(PLANTED, "--impl", "steady,raiser")
     assert result.exit_code == 3
     assert "planted/raiser k4096-bf16 sm_80: 'planted'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "said", "alone"),
+    [
+        ("def (", "SyntaxError", "1 preparations failed"),
+        ("import nosuchmodule", "No module named 'nosuchmodule'", "Nothing of this selection could be compiled"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_named(
+    quick: Invoke, tmp_path: Path, line: str, said: str, alone: str
+) -> None:
+    """What compiled before and can no longer be imported fails; the other way round it is new; alone, it is unknown."""
+    broken = tmp_path / "broken"
+    shutil.copytree(PLANTED, broken)
+    path = broken / "planted" / "launches.py"
+    path.write_text(f"{path.read_text()}\n{line}\n")
+    assert quick(PLANTED, "--impl", "steady").exit_code == 0
+    judged = quick(broken, "--impl", "steady", "--against", "latest:static")
+    assert (judged.exit_code, said in judged.stdout, said in judged.stderr) == (1, True, True), judged
+    assert "planted/steady" in judged.stdout and "sm_80" in judged.stdout
+    alone_now = quick(broken, "--impl", "steady")
+    assert (alone_now.exit_code, said in alone_now.stderr, alone in alone_now.stderr) == (3, True, True), alone_now
+    back = quick(PLANTED, "--impl", "steady", "--against", "latest:static")
+    assert (back.exit_code, "2 rows new, without a baseline" in back.stdout) == (0, True), back
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGKILL, 3), (signal.SIGTERM, 3), (signal.SIGSEGV, 1)])
+def test_an_end_of_the_compiler_is_not_remembered(
+    quick: Invoke, store: Store, tmp_path: Path, number: signal.Signals, exit_code: int
+) -> None:
+    """Who is killed from outside cannot be judged, who crashes is missing, and neither outlives its cause."""
+    ended, cause = tmp_path / "ended", tmp_path / "cause"
+    shutil.copytree(PLANTED, ended)
+    path = ended / "planted" / "launches.py"
+    source = path.read_text().replace('name == "aborter"', f'name == "steady" and os.path.exists("{cause}")')
+    path.write_text(source.replace("os.abort()", f"os.kill(os.getpid(), {number.value})"))
+    assert quick(ended, "--impl", "steady").exit_code == 0
+    sound = latest(store).id
+    cause.touch()
+    (ended / "planted" / "note.py").write_text("")  # other sources, so that what was remembered of them is not asked
+    judged = quick(ended, "--impl", "steady", "--against", sound)
+    assert (judged.exit_code, f"signal {number.name}" in judged.stdout) == (exit_code, True), judged
+    cause.unlink()
+    assert quick(ended, "--impl", "steady", "--against", sound).exit_code == 0
 
 
 @pytest.mark.parametrize(

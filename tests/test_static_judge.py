@@ -11,7 +11,7 @@ from gemmgate.suite.compare import Verdict
 from gemmgate.suite.compiling.judge import judge_static
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.gate import judge
-from gemmgate.suite.records import Row, Stack
+from gemmgate.suite.records import Row, Stack, Status
 
 STACK = Stack(triton="3.7.1")
 SOUND = Row(
@@ -76,23 +76,58 @@ def test_same_code_is_the_same() -> None:
     assert (found.verdict, found.reason) == (Verdict.SAME, "same_code")
 
 
-@pytest.mark.parametrize("status", ["unsupported", "error", "timeout"])
-def test_a_preparation_that_fails_is_missing(status: str) -> None:
+def failed(status: Status, reason: str) -> Row:
+    """The one row of a preparation that came to nothing."""
+    place = SOUND.case, SOUND.implementation
+    return Row("static", *place, "static", status, reason, "no", target="sm_90", flags=SOUND.flags)
+
+
+def absent(reason: str, implementation: str = SOUND.implementation) -> Row:
+    """The row of a module that cannot be imported."""
+    status: Status = "unsupported" if reason == "not_installed" else "error"
+    return Row("static", "", implementation, "static", status, reason, "SyntaxError: here")
+
+
+@pytest.mark.parametrize(("status", "reason"), [("unsupported", "compiler"), ("error", "KeyError")])
+def test_a_preparation_that_fails_is_missing(status: Status, reason: str) -> None:
     """Where two kernels compiled and now the preparation fails, the one row that says why fails the gate."""
-    failed = Row(
-        "static",
-        SOUND.case,
-        SOUND.implementation,
-        "static",
-        status,
-        "compiler",
-        "no",
-        target="sm_90",
-        flags=SOUND.flags,
-    )  # type: ignore[arg-type]
-    found = judge_static([SOUND, replace(SOUND, phase="_add")], [failed], (STACK, STACK))
+    found = judge_static([SOUND, replace(SOUND, phase="_add")], [failed(status, reason)], (STACK, STACK))
     assert [(c.verdict, c.reason) for c in found] == [(Verdict.INCOMPARABLE, "missing")]
     assert judge(found).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"), [("timeout", "deadline"), ("error", "compiler_died"), ("error", "OSError")]
+)
+def test_what_something_else_ended_cannot_be_judged(status: Status, reason: str) -> None:
+    """A compilation that was killed or took too long, on either side, is no verdict unless the baseline was refused."""
+    ended, refused = failed(status, reason), failed("unsupported", "compiler")
+    for old, new in ((SOUND, ended), (ended, SOUND), (ended, ended), (ended, refused)):
+        (found,) = judge_static([old], [new], (STACK, STACK))
+        assert (found.verdict, found.reason) == (Verdict.INCOMPARABLE, "failed")
+        assert judge([found]).exit_code == 3
+    (found,) = judge_static([refused], [ended], (STACK, STACK))
+    assert found.reason == "not_measured"
+
+
+def test_a_module_that_cannot_be_imported_stands_for_its_kernels() -> None:
+    """Each case of it that compiled is missing, by its own name; what neither side compiled fails only where it is new
+    and ours.
+    """
+    other = replace(SOUND, case="m32")
+    for reason in ("not_imported", "not_installed"):
+        found = judge_static([SOUND, other], [absent(reason)], (STACK, STACK))
+        assert [(c.reason, c.row.case, c.row.target) for c in found] == [
+            ("missing", SOUND.case, "sm_90"),
+            ("missing", "m32", "sm_90"),
+        ]
+        assert "SyntaxError: here" in found[0].sentence and judge(found).exit_code == 1
+        assert [c.reason for c in judge_static([absent(reason)], [SOUND, other], (STACK, STACK))] == ["new", "new"]
+    peer = absent("not_installed", "planted/peer")
+    assert [c.reason for c in judge_static([SOUND], [SOUND, peer], (STACK, STACK))] == ["same_code"]
+    assert [c.reason for c in judge_static([peer], [peer], (STACK, STACK))] == ["not_measured"]
+    broken = judge_static([SOUND], [SOUND, absent("not_imported", "planted/mine")], (STACK, STACK))
+    assert [c.reason for c in broken] == ["same_code", "failed"] and judge(broken).exit_code == 3
 
 
 def test_a_tile_that_no_longer_fits_is_missing() -> None:

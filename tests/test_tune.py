@@ -160,7 +160,7 @@ def test_tables_that_found_no_space_are_written_on_resuming(
     folder, write = tmp_path / "tables", os.pwrite
 
     def full(file: int, data: bytes, start: int) -> int:
-        if str(folder) in os.readlink(f"/proc/self/fd/{file}"):
+        if str(folder) in str(Path(f"/proc/self/fd/{file}").readlink()):
             write(file, data[:10], start)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return write(file, data, start)

@@ -123,7 +123,7 @@ def test_a_table_reads_as_it_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("call", ["os.pwrite", "pathlib.Path.replace"])
 def test_a_table_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    """Where the disk is full the table that stood there stays, nothing lies beside it, and the error says what to do."""
+    """Where the disk is full the old table stays, with nothing beside it, and the error says what to do."""
     path = tmp_path / "tuned" / "nvidia-h200.json"
     table = tables.updated(None, "nvidia-h200", H200, STACK, picks(tuning("m16")))
     tables.write(path, table)

@@ -240,12 +240,14 @@ class _Tables:
     def write(self, journal: Journal) -> list[Path]:
         """Brings them up to what the tuning has found so far; the paths of those that it has picks for."""
         found = [pick for pick in picks(journal.rows) if pick.row.status == "ok"]
-        rows, written = units.counted(len(journal.rows), "row"), []
+        rows = units.counted(len(journal.rows), "row")
+        then = f", then go on with `{journal.go_on}`: its {rows} are safe in {journal.path}."
+        written = []
         for package, path in self._paths.items():
             own = [p for p in found if tables.package_of(self._known, p.row.family, p.row.implementation) == package]
             if own:
                 table = tables.updated(self._old[package], self._profile, self._target, journal.run.stack, own)
-                tables.write(path, table, f", then go on with `{journal.go_on}`: its {rows} are safe in {journal.path}.")
+                tables.write(path, table, then)
                 written.append(path)
         return written
 

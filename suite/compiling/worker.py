@@ -32,6 +32,7 @@ from gemmgate.suite.cases import Case, Implementation, Inputs, Refusal, Target, 
 from gemmgate.suite.catalog import Catalog, Selection
 from gemmgate.suite.compiling import driver
 from gemmgate.suite.compiling.facts import FactStore
+from gemmgate.suite.compiling.instructions import NOT_IMPORTED, NOT_INSTALLED
 from gemmgate.suite.compiling.representative import (
     Tuned,
     chosen,
@@ -81,24 +82,24 @@ class CompileWorker:
         choices = chosen(self._catalog, asked)
         places: dict[tuple[str, str, str], Case] = {}
         modules: dict[tuple[str, str], str] = {}
-        failed: dict[tuple[str, str], str] = {}
+        failed: dict[tuple[str, str], tuple[str, str]] = {}
         for choice in choices:
             for name in choice.implementations:
                 try:
                     found = self._implementation(choice.family.name, name)
                 except ModuleNotFoundError as error:
-                    if _is_ours(error.name or ""):
-                        failed[choice.family.name, name] = str(error)
-                    continue  # a peer that is not installed
+                    reason = NOT_IMPORTED if _is_ours(error.name or "") else NOT_INSTALLED
+                    failed[choice.family.name, name] = reason, str(error)
+                    continue
                 except Exception as error:
-                    failed[choice.family.name, name] = f"{type(error).__name__}: {error}"
+                    failed[choice.family.name, name] = NOT_IMPORTED, f"{type(error).__name__}: {error}"
                     continue
                 if found.kind == "own" and launches_triton(found):
                     places[choice.family.name, name, choice.case.name] = choice.case
                     modules[choice.family.name, name] = _module(found)
         kept = without_variants(places, modules, largest_of(choices)) if is_representative(asked) else places
         items = [{"case": places[place].to_json(), "implementation": place[1]} for place in kept]
-        return {"items": items, "failed": [[*names, detail] for names, detail in failed.items()]}
+        return {"items": items, "failed": [[*names, *why] for names, why in failed.items()]}
 
     def _do_tuned(self, items: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) -> dict[str, Any]:
         device = _target(target)
