@@ -9,14 +9,16 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from gemmgate.suite import profiles
+from gemmgate.suite.cases import Case, Implementation, Target
 from gemmgate.suite.catalog import Selection
 from gemmgate.suite.compiling import plan, pool
 from gemmgate.suite.compiling.base import commit_named, overlay_of
+from gemmgate.suite.compiling.legality import tuned_refusal
 from gemmgate.suite.compiling.pool import Child
 from gemmgate.suite.errors import CannotMeasureError, UsageError
 from gemmgate.suite.records import Row, Run
@@ -368,6 +370,58 @@ def test_an_illegal_tuned_tile_fails(tmp_path: Path, invoke: Invoke, compiled: C
         assert "planted/steady k4096-bf16 is illegal on sm_90: _product needs 393216 bytes" in result.stderr
         assert "planted/steady k1-fp16 is illegal on sm_90: The family has no case" in result.stderr
         assert "sm_80" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "entry", "said"),
+    [
+        ("k/own", {"implementation": "own", "tile": {"block_k": 64, "num_warps": 3}}, "power of two up to 32, got 3"),
+        ("k/own", {"implementation": "own", "tile": {"block_k": 64, "num_warps": 64}}, "power of two up to 32, got 64"),
+        ("k/own", {"implementation": "own", "tile": {"block_k": 0, "num_warps": 4}}, "block_k must be a whole number"),
+        ("k/own", {"implementation": "own", "tile": {"block_k": 64}}, "fields block_k, num_warps, got block_k"),
+        (
+            "k/own",
+            {"implementation": "other", "tile": {"block_k": 64, "num_warps": 4}},
+            "of the implementation 'other'",
+        ),
+        ("k/own", {"implementation": "own", "tile": None}, "has no tile"),
+        ("k/own", {"implementation": "own", "tile": {"block_k": 64, "num_warps": 4}}, ""),
+        ("k", {"implementation": "own", "tile": {"block_k": 64, "num_warps": 3}}, "got 3"),
+        ("k", {"implementation": "own", "tile": None}, ""),
+    ],
+)
+def test_an_entry_is_looked_at_without_compiling(key: str, entry: dict[str, Any], said: str) -> None:
+    """A launch that Triton never takes, fields that no tile has, and a contradiction to the key are refused."""
+
+    def tiles(case: Case, target: Target) -> list[dict[str, int]]:
+        return [{"block_k": 32, "num_warps": 4}]
+
+    def never(*_: object) -> NoReturn:
+        raise AssertionError("it was prepared")
+
+    found = Implementation("own", "own", True, lambda case, target: None, never, tiles=tiles)
+    refusal = tuned_refusal(found, Case("f", "k", {"k": 1}, "bf16", "acc32"), Target("sm_90"), key, entry)
+    assert (refusal is None) == (not said) and (refusal is None or said in refusal[1]), refusal
+
+
+def test_entries_that_stand_for_others_hide_none(tmp_path: Path, invoke: Invoke, compiled: Compiled) -> None:
+    """Of a table an entry that contradicts its key and one of another's fields are named, though neither is compiled;
+    and a table that cannot be read is named with its path on the architecture it is for.
+    """
+    entries = {"k4096-bf16/steady": {**entry(64), "implementation": "fallback"}, "k8192-bf16/steady": entry(-1)}
+    entries["k8192-bf16"] = {**entry(64), "implementation": "nobody"}
+    suite = with_table(tmp_path / "tuned", entries)
+    options = ("--suite", str(suite), "--family", "planted", "--impl", "steady", "--cache", str(compiled.cache))
+    result = invoke("static", *options, "--target", "sm_80,sm_90")
+    assert result.exit_code == 1 and "sm_80" not in result.stderr
+    assert "steady k4096-bf16 is illegal on sm_90: The entry of 'k4096-bf16/steady' is of" in result.stderr
+    assert "steady k8192-bf16 is illegal on sm_90: block_k must be a whole number" in result.stderr
+    assert "nobody k8192-bf16 is illegal on sm_90: The family has no implementation 'nobody'." in result.stderr
+    path = suite / "planted" / "tuned" / "nvidia-h200.json"
+    path.write_bytes(b"")
+    result = invoke("static", *options, "--target", "sm_80,sm_90")
+    assert result.exit_code == 1 and "sm_80" not in result.stderr
+    assert f"steady is illegal on sm_90: Tuned table {path} is not JSON" in result.stderr
 
 
 def test_another_tuned_tile_is_not_a_lost_kernel(tmp_path: Path, invoke: Invoke, compiled: Compiled) -> None:

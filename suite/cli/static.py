@@ -26,8 +26,8 @@ from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.compiling.base import commit_named, overlay_of
 from gemmgate.suite.compiling.instructions import NOT_INSTALLED
 from gemmgate.suite.compiling.judge import absent, judge_static
-from gemmgate.suite.compiling.plan import CHOSEN, FAMILY, TUNED, Request, compile_rows, illegal_tuned, installed
-from gemmgate.suite.compiling.representative import chosen, is_representative
+from gemmgate.suite.compiling.plan import FAMILY, Request, compile_rows, illegal_tuned, installed
+from gemmgate.suite.compiling.representative import CHOSEN, TUNED, chosen, is_representative
 from gemmgate.suite.errors import PASS, REGRESSION, CannotMeasureError, UsageError
 from gemmgate.suite.gate import judge
 from gemmgate.suite.outcomes import utc_now

@@ -22,15 +22,12 @@ from gemmgate.suite.compiling.facts import FactStore
 from gemmgate.suite.compiling.instructions import COMPILER_DIED, NOT_INSTALLED
 from gemmgate.suite.compiling.occupancy import Resident, resident
 from gemmgate.suite.compiling.pool import Child, Job, Reply, compile_all
-from gemmgate.suite.compiling.representative import is_representative
+from gemmgate.suite.compiling.representative import CHOSEN, TUNED, is_representative
 from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.profiles import architectures
 from gemmgate.suite.records import Row, Status
 
 FAMILY = "static"
-TUNED = "tuned"
-CHOSEN = ("rule", TUNED)
-"""The tiles compiled where nobody asks for others: what a kernel chooses without a table, and what tables hold."""
 Tell = Callable[[int, int], None]
 _FORM = 2
 """Of the rows of a request that is remembered."""

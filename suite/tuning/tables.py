@@ -39,10 +39,10 @@ def folder_of(package: str) -> Path:
 def read(path: Path) -> Table | None:
     """A table; None where there is none. Raises `UnreadableError` with the reason where it is not to be used."""
     try:
-        return _tuned.parse(path.read_text(encoding="utf-8"), str(path))
+        return _tuned.read(path)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise UnreadableError(str(error)) from error
 
 
