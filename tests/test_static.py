@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
 import signal
@@ -137,6 +138,26 @@ def test_an_end_of_the_compiler_is_not_remembered(compiled: Compiled, tmp_path: 
     cause.unlink()
     again = plan.compile_rows(request, own_overlay(), compiled.cache, 1)
     assert [row.status for row in again] == ["ok", "ok"]
+
+
+def test_a_refusal_of_triton_keeps_its_sentence_and_line() -> None:
+    """Where a called function is at fault, the sentence and the line are those in it, and not the mark below a call."""
+    from triton.compiler.errors import CompilationError
+
+    from gemmgate.suite.compiling.driver import said
+
+    outer, inner = "def kernel(x):\n    return helper(x)", "def helper(x):\n    y = x + 1\n    return tl.dot(x, y)"
+    call, dot = (ast.parse(source).body[0].body[-1] for source in (outer, inner))  # type: ignore[attr-defined]
+    cause = CompilationError(inner, dot, "Input shapes should have\nM >= 16, got 8")
+    with pytest.raises(CompilationError) as raised:
+        raise CompilationError(outer, call, None) from cause
+    assert str(raised.value).splitlines()[-1].strip() == "^"
+    assert said(raised.value) == "Input shapes should have M >= 16, got 8 (line 3: `return tl.dot(x, y)`)"
+    with pytest.raises(CompilationError) as alone:
+        raise CompilationError(outer, call, None) from AssertionError("a plain cause")
+    assert said(alone.value) == "a plain cause (line 2: `return helper(x)`)"
+    assert said(CompilationError(outer, call, None)) == "CompilationError (line 2: `return helper(x)`)"
+    assert said(RuntimeError("PTXAS error\nstderr:\nptxas fatal : (C7600) no")) == "(C7600) no"
 
 
 def test_refusals_have_a_row_and_idle_ones_none(compiled: Compiled) -> None:

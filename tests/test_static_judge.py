@@ -30,7 +30,7 @@ SOUND = Row(
     tensor_core="wgmma",
     resident_warps=16,
     resident_limit="shared memory",
-    instructions={"all": 400, "wgmma": 8, "load_16_bytes": 16},
+    instructions={"all": 400, "wgmma": 8, "load_16_bytes": 16, "load_narrow": 4},
     cubin_sha="a",
 )
 
@@ -38,6 +38,11 @@ SOUND = Row(
 def changed(**fields: Any) -> Row:
     """The same kernel with other code."""
     return replace(SOUND, cubin_sha="b", **fields)
+
+
+def counts(**groups: int) -> dict[str, Any]:
+    """Other instructions of the same kernel."""
+    return {"instructions": {**(SOUND.instructions or {}), **groups}}
 
 
 @pytest.mark.parametrize(
@@ -60,6 +65,25 @@ def changed(**fields: Any) -> Row:
             "block_k=64 -> block_k=128",
         ),
         ({"spill_bytes": 8, "tile": {"block_k": 128}}, Verdict.SLOWER, "spills", "The tile changed"),
+        (counts(wgmma=2, mma=500), Verdict.SLOWER, "tensor_core", "Tensor cores wgmma 8 -> 2, mma 0 -> 500."),
+        (counts(wgmma=2), Verdict.SAME, "code_changed", "The code changed"),
+        (counts(wgmma=5, mma=500), Verdict.SAME, "code_changed", "The code changed"),
+        (
+            counts(load_16_bytes=1, load_narrow=60),
+            Verdict.SLOWER,
+            "loads",
+            "Loads load_16_bytes 16 -> 1, load_narrow 4",
+        ),
+        (counts(load_16_bytes=8), Verdict.SAME, "code_changed", "The code changed"),
+        (counts(load_16_bytes=8, load_narrow=6), Verdict.SAME, "code_changed", "The code changed"),
+        (counts(load_16_bytes=9, load_narrow=60), Verdict.SAME, "code_changed", "The code changed"),
+        (counts(load_16_bytes=1, load_narrow=60, tma=2), Verdict.SAME, "code_changed", "The code changed"),
+        (
+            counts(load_16_bytes=1, load_narrow=60, wgmma=2, mma=500) | {"tile": {"block_k": 128}},
+            Verdict.PICK_CHANGED,
+            "tensor_core",
+            "The tile changed",
+        ),
     ],
 )
 def test_changes_are_named(fields: dict[str, Any], verdict: Verdict, reason: str, said: str) -> None:
@@ -68,6 +92,17 @@ def test_changes_are_named(fields: dict[str, Any], verdict: Verdict, reason: str
     assert (found.verdict, found.reason) == (verdict, reason)
     assert said in found.sentence
     assert judge([found]).exit_code == (1 if verdict is Verdict.SLOWER else 0)
+
+
+def test_the_end_of_a_fallback_is_faster() -> None:
+    """What was partly lost and comes back is FASTER; of counts that a stored run lacks nothing is said."""
+    partly = changed(**counts(load_16_bytes=1, load_narrow=60, wgmma=2, mma=500))
+    (found,) = judge_static([partly], [SOUND], (STACK, STACK))
+    assert (found.verdict, found.reason) == (Verdict.FASTER, "tensor_core")
+    assert "loads load_16_bytes 1 -> 16, load_narrow 60 -> 4" in found.sentence
+    stored = replace(SOUND, instructions={"all": 400, "wgmma": 8, "load_16_bytes": 16})
+    (found,) = judge_static([stored], [changed(**counts(load_16_bytes=1, load_narrow=60))], (STACK, STACK))
+    assert (found.verdict, found.reason) == (Verdict.SAME, "code_changed")
 
 
 def test_same_code_is_the_same() -> None:

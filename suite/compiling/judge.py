@@ -22,11 +22,15 @@ _NOT_OF_THE_KERNEL = (COMPILER_DIED, "MemoryError", "OSError")
 
 @dataclass(frozen=True)
 class Finding:
-    """One property that changed: `worse` or better, with a reason code and a clause."""
+    """One property that changed: `worse` or better, with a reason code and a clause.
+
+    Another tile may want to be so where it is `chosen`: what is a loss with the same tile is then a choice.
+    """
 
     reason: str
     said: str
     worse: bool
+    chosen: bool = False
 
 
 def judge_static(
@@ -156,7 +160,7 @@ def _judged(old: Row, new: Row) -> Comparison:
     if not findings:
         return Comparison(old, new, Verdict.SAME, "code_changed", sentence)
     verdict = Verdict.SLOWER if worse else Verdict.FASTER
-    if picked and [finding.reason for finding in worse] == ["occupancy"]:  # another tile may want another occupancy
+    if picked and worse and all(finding.chosen for finding in worse):
         verdict = Verdict.PICK_CHANGED
     return Comparison(old, new, verdict, shown[0].reason, sentence)
 
@@ -172,14 +176,51 @@ def _findings(old: Row, new: Row) -> Iterator[Finding]:
     if ranks[0] != ranks[1]:
         said = f"tensor cores {old.tensor_core or 'none'} -> {new.tensor_core or 'none'}"
         yield Finding("tensor_core", said, ranks[1] < ranks[0])
+    else:
+        yield from _tensor_cores_in_part(old, new)
     wide = _wide_loads(old), _wide_loads(new)
     if bool(wide[0]) != bool(wide[1]):
         yield Finding("loads", f"loads of 16 bytes or by TMA {wide[0]} -> {wide[1]}", not wide[1])
+    else:
+        yield from _loads_in_part(old, new)
     warps = old.resident_warps, new.resident_warps
     if None not in warps and warps[0] != warps[1]:
         limit = f" (limited by {new.resident_limit})" if new.resident_limit else ""
         said = f"resident warps {warps[0]} -> {warps[1]} a multiprocessor{limit}"
-        yield Finding("occupancy", said, (warps[1] or 0) < (warps[0] or 0))
+        yield Finding("occupancy", said, (warps[1] or 0) < (warps[0] or 0), chosen=True)
+
+
+def _tensor_cores_in_part(old: Row, new: Row) -> Iterator[Finding]:
+    """A loop that falls back beside one that does not: half of the best kind is gone, and a lesser kind is new."""
+    before, after = old.instructions or {}, new.instructions or {}
+    for less, more, worse in ((before, after, True), (after, before, False)):
+        best = max((name for name in TENSOR_CORES if less.get(name)), key=lambda name: _RANK[name], default="")
+        lesser = [name for name in TENSOR_CORES if _RANK[name] < _RANK.get(best, 0)]
+        came = [name for name in lesser if more.get(name) and not less.get(name)]
+        if came and 2 * more.get(best, 0) <= less[best]:
+            yield _counted("tensor_core", "tensor cores ", (best, came[0]), (before, after), worse)
+
+
+def _loads_in_part(old: Row, new: Row) -> Iterator[Finding]:
+    """Half of the wide loads are gone, and narrow ones, of which each takes two at least, are in their place.
+
+    TMA fetches blocks of any size, so where it is new nothing follows from the number of loads.
+    """
+    before, after = old.instructions or {}, new.instructions or {}
+    if "load_narrow" not in before or "load_narrow" not in after:
+        return
+    for one, other, worse in ((before, after, True), (after, before, False)):
+        lost = one.get("load_16_bytes", 0) - other.get("load_16_bytes", 0)
+        grown = other["load_narrow"] - one["load_narrow"]
+        if other.get("tma", 0) <= one.get("tma", 0) and 2 * lost >= one.get("load_16_bytes", 0) > 0 and grown >= lost:
+            yield _counted("loads", "loads ", ("load_16_bytes", "load_narrow"), (before, after), worse)
+
+
+def _counted(
+    reason: str, what: str, groups: Sequence[str], sides: tuple[Mapping[str, int], Mapping[str, int]], worse: bool
+) -> Finding:
+    said = ", ".join(f"{name} {sides[0].get(name, 0)} -> {sides[1].get(name, 0)}" for name in groups)
+    return Finding(reason, f"{what}{said}", worse, chosen=True)
 
 
 def _wide_loads(row: Row) -> int:
