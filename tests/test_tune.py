@@ -19,7 +19,7 @@ from gemmgate.suite.cli import tune as command
 from gemmgate.suite.errors import UnreadableError
 from gemmgate.suite.records import Run
 from gemmgate.suite.store import Store
-from gemmgate.suite.tuning.picks import PICK, picks
+from gemmgate.suite.tuning.picks import PICK, picks, skipped
 from tests.program import program
 
 SUITE = Path(__file__).parent / "suites_tuning"
@@ -130,6 +130,20 @@ def test_an_interrupted_tuning_goes_on(tuned: Tuned, tmp_path: Path, capsys: pyt
     assert {"n8-fp32/tiled", "n16-fp32/tiled"} <= set(result.table["entries"])
     assert result.table["entries"]["n16-fp32/tiled"]["tile"] == {"kind": "best", "warps": 2}
     assert [pick.regret for pick in picks(result.run.rows)] == [None, 0.0]
+
+
+def test_searches_without_time_are_stored_and_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where time ends behind the first search the second has a row that says so, until resuming makes up for it."""
+    monkeypatch.setattr("gemmgate.suite.tuning.tuner._SPARE", 1e9)
+    arguments = ("--family", "tunable", "--impl", "tiled", "--case", "n16-fp32,n8-fp32", "--seconds", "1000")
+    first = found(tmp_path, tune(tmp_path, *arguments))
+    assert first.exit_code == 0 and [pick.row.case for pick in picks(first.run.rows)] == ["n8-fp32"]
+    (row,) = (row for row in first.run.rows if row.phase == "skipped")
+    assert (row.case, row.implementation, row.status, row.reason) == ("n16-fp32", "tiled", "invalid", "no_time")
+    assert skipped(first.run.rows) == 1
+    monkeypatch.undo()
+    second = found(tmp_path, tune(tmp_path, "--resume", first.run.id))
+    assert skipped(second.run.rows) == 0 and len(picks(second.run.rows)) == 2
 
 
 def test_a_killed_tuning_loses_one_search_at_most(tmp_path: Path) -> None:

@@ -183,6 +183,20 @@ def test_the_report_says_what_was_gained() -> None:
     assert "| m16 | own | 5.00 |" in report.show_tuning(make_run(rows=tuple(rows)), "markdown")
 
 
+def test_the_report_says_what_found_no_time() -> None:
+    """Of two searches without time one that a later pick made up for does not count; the ratio is the incumbent's."""
+    bare = {"samples_s": (), "median_s": None, "low_s": None, "high_s": None, "visit": "", "tile": None}
+    rows = tuning()
+    late = [
+        replace(rows[2], phase="skipped", status="invalid", reason=NO_TIME, case=case, **bare)
+        for case in ("m16", "m32")
+    ]
+    shown = report.show_tuning(make_run(rows=(*late, *rows)), "markdown")
+    assert "1 pick of 1 searches; 1 more of 2 that were asked for had no time." in shown
+    assert "| over yardstick | over incumbent |" in shown and "over rule" not in shown
+    assert "had no time" not in report.show_tuning(make_run(rows=tuple(rows)), "markdown")
+
+
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*/tuned/*.json")), ids=lambda path: path.stem)
 def test_committed_tables_fit_their_kernels(path: Path) -> None:
     """Each committed table is readable, and each of its tiles is one that its kernel can describe and hold."""
