@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import json
 import shutil
 import signal
@@ -19,6 +20,7 @@ from gemmgate.suite.cases import Case, Implementation, Target
 from gemmgate.suite.catalog import Selection
 from gemmgate.suite.compiling import plan, pool
 from gemmgate.suite.compiling.base import commit_named, overlay_of
+from gemmgate.suite.compiling.facts import FactStore
 from gemmgate.suite.compiling.legality import tuned_refusal
 from gemmgate.suite.compiling.pool import Child
 from gemmgate.suite.errors import CannotMeasureError, UsageError
@@ -179,6 +181,19 @@ def test_a_kernel_is_compiled_once_for_all_requests(compiled: Compiled) -> None:
     request = plan.Request(selected("steady"), targets("sm_90"), ("rule",), (PLANTED,))
     (row,) = plan.compile_rows(request, own_overlay(), compiled.cache, 1)
     assert row.stages_s == compiled.rows["steady", "sm_90"].stages_s
+
+
+def test_a_cache_without_space_remembers_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk a request is not remembered, no half file is left, and nothing fails for that."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    store = FactStore(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.replace", refuse)
+        store.write_request("key", [{"family": "static"}])
+    assert store.read_request("key") is None and not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_lost_facts_are_found_again(compiled: Compiled) -> None:
