@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 from types import MappingProxyType
 from typing import Any
 
@@ -34,7 +36,8 @@ def profile_of(target: Target) -> str:
 def lookup(package: str, key: str, target: Target) -> Mapping[str, Any] | None:
     """The entry of `key` in the tables of a package: the device's own first, then any of its arch; None without one.
 
-    Pure, since the files are part of the code. Raises ValueError where a table is none of ours.
+    Pure, since the files are part of the code. Raises ValueError with the file's path where a table that could have
+    the answer is damaged or none of ours; tables of other devices do not matter.
     """
     for table in _tables_for(package, target):
         if key in table["entries"]:
@@ -45,7 +48,7 @@ def lookup(package: str, key: str, target: Target) -> Mapping[str, Any] | None:
 def entries(package: str, target: Target) -> Mapping[str, Mapping[str, Any]]:
     """By key all entries that `lookup` finds for a device."""
     found: dict[str, Mapping[str, Any]] = {}
-    for table in reversed(_tables_for(package, target)):
+    for table in reversed(list(_tables_for(package, target))):
         found |= table["entries"]
     return MappingProxyType(found)
 
@@ -56,6 +59,25 @@ def ranges(package: str, key: str, target: Target) -> Sequence[Mapping[str, Any]
         if key in table.get("ranges", {}):
             return tuple(map(MappingProxyType, table["ranges"][key]))
     return ()
+
+
+def damaged(package: str) -> Mapping[str, str]:
+    """By profile what is wrong with files of which not even the architecture can be told."""
+    return {table["profile"]: table["damage"] for table in _tables(package) if "damage" in table and not table["arch"]}
+
+
+def read(file: Traversable) -> dict[str, Any]:
+    """As `parse`; what is no text is a ValueError too. Raises FileNotFoundError where there is none."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ValueError(
+            f"Tuned table {file} cannot be read: {why}. Restore it, or remove it and tune again."
+        ) from None
+    return parse(text, str(file))
 
 
 def parse(text: str, name: str) -> dict[str, Any]:
@@ -100,20 +122,37 @@ def _is_entry(value: object) -> bool:
     )
 
 
-def _tables_for(package: str, target: Target) -> list[Mapping[str, Any]]:
-    """The device's own table, then the others of its arch by name."""
+def _tables_for(package: str, target: Target) -> Iterator[Mapping[str, Any]]:
+    """The device's own table, then the others of its arch by name. Raises ValueError at one that is damaged."""
     own = profile_of(target)
-    return sorted(
+    found = sorted(
         (table for table in _tables(package) if table["profile"] == own or table["arch"] == target.arch),
         key=lambda table: (table["profile"] != own, table["profile"]),
     )
+    for table in found:
+        if "damage" in table:
+            raise ValueError(table["damage"])
+        yield table
 
 
 @cache
 def _tables(package: str) -> tuple[Mapping[str, Any], ...]:
-    """All tables of a package; read once a process."""
+    """All tables of a package, with the `damage` of those that are of no use; read once a process."""
     folder = resources.files(package) / "tuned"
     if not folder.is_dir():
         return ()
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".json")), key=lambda file: file.name)
-    return tuple(parse(file.read_text(encoding="utf-8"), f"{package}/tuned/{file.name}") for file in files)
+    return tuple(map(_table_or_damage, files))
+
+
+def _table_or_damage(file: Traversable) -> Mapping[str, Any]:
+    """A table; of a damaged one the profile by the file's name, the arch as far as it can be told, and the damage."""
+    try:
+        return read(file)
+    except ValueError as error:
+        begun = b""
+        with suppress(OSError):
+            begun = file.read_bytes()
+        arch = re.search(rb'"arch"\s*:\s*"(\w+)"', begun)
+        profile = file.name.removesuffix(".json")
+        return {"profile": profile, "arch": arch[1].decode("ascii", "replace") if arch else "", "damage": str(error)}

@@ -30,12 +30,13 @@ LISTING = """\
 def test_instructions_are_counted_where_they_stand() -> None:
     """Two pieces of 128 bytes have counts of their own; padding counts for nothing, predicates are looked through."""
     first, second = split_counts(LISTING, [0x80, 0x80])
-    assert first == {"all": 7, "mma": 1, "load_16_bytes": 2, "tma": 1}
+    assert first == {"all": 7, "mma": 1, "load_16_bytes": 2, "load_narrow": 1, "tma": 1}
     assert second == {
         "all": 6,
         "wgmma": 1,
         "tcgen05": 1,
         "load_16_bytes": 1,
+        "load_narrow": 0,
         "load_local": 1,
         "store_local": 1,
         "barrier": 1,

@@ -126,6 +126,56 @@ def test_a_wrong_kernel_never_wins() -> None:
     assert nothing.winner is None and not nothing.confirmed_s
 
 
+def test_a_wrong_incumbent_never_wins() -> None:
+    """An incumbent that is far the fastest but computes wrong results is out, though it fell behind in the race: finals
+    bring it back only if it is right.
+    """
+    ranked, truth = space(7)
+    key = min(truth, key=truth.__getitem__)
+    incumbent = next(one for one in ranked if one.key == key)
+
+    class SlowAtFirst(FakeDevice):
+        """The incumbent looks ten times slower until it runs on fresh buffers."""
+
+        def time(self, keys: Sequence[str], rounds: int, *, fresh: bool = False) -> dict[str, list[float]]:
+            samples = super().time(keys, rounds, fresh=fresh)
+            return {one: [s * (10 if one == key and not fresh else 1) for s in samples[one]] for one in keys}
+
+    for is_wrong in (True, False):
+        device = SlowAtFirst(truth, 0.003, 7, wrong=lambda one, is_wrong=is_wrong: is_wrong and one == key)
+        others = [one for one in ranked if truth[one.key] > 1.05 * truth[key]]
+        result = search(others, [incumbent, *others[:30]], device, incumbent=incumbent)
+        assert (result.winner == key) == (not is_wrong)
+        assert (key in result.failed) == is_wrong and (key in result.confirmed_s) == (not is_wrong)
+
+
+@pytest.mark.parametrize(
+    ("final_s", "confirmed_s", "winner"),
+    [
+        # The finals say `a`, the confirmation `b`: each outweighs the other where it has more samples.
+        ({"a": [1.0] * 4, "b": [2.0] * 4}, {"a": [4.0] * 6, "b": [3.0] * 6}, "b"),
+        ({"a": [1.0] * 6, "b": [2.0] * 6}, {"a": [4.0] * 4, "b": [3.0] * 4}, "a"),
+    ],
+)
+def test_the_winner_is_the_fastest_by_all_fresh_samples(
+    final_s: dict[str, list[float]], confirmed_s: dict[str, list[float]], winner: str
+) -> None:
+    """Where the finals and the confirmation disagree, neither decides alone: the median of both together does."""
+
+    class Fixed(FakeDevice):
+        """Says these samples."""
+
+        def time(self, keys: Sequence[str], rounds: int, *, fresh: bool = False) -> dict[str, list[float]]:
+            return {one: list(final_s[one[-1]]) for one in keys} if fresh else super().time(keys, rounds)
+
+        def confirm(self, keys: Sequence[str]) -> dict[str, list[float]]:
+            return {one: list(confirmed_s[one[-1]]) for one in keys}
+
+    both = [Candidate({"tile": name}, 1.0) for name in ("a", "b")]
+    result = search(both, both, Fixed(dict.fromkeys(("tile=a", "tile=b"), 1.0), 0.003, 1))
+    assert result.winner == f"tile={winner}"
+
+
 def test_what_does_not_compile_is_left_out() -> None:
     """Tiles that cannot be made ready are failed with their reason and cost no sample; the others are searched."""
     ranked, truth = space(2)

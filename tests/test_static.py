@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import ast
+import errno
 import json
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from gemmgate.suite import profiles
+from gemmgate.suite.cases import Case, Implementation, Target
 from gemmgate.suite.catalog import Selection
 from gemmgate.suite.compiling import plan, pool
 from gemmgate.suite.compiling.base import commit_named, overlay_of
+from gemmgate.suite.compiling.facts import FactStore
+from gemmgate.suite.compiling.legality import tuned_refusal
 from gemmgate.suite.compiling.pool import Child
 from gemmgate.suite.errors import CannotMeasureError, UsageError
 from gemmgate.suite.records import Row, Run
@@ -118,6 +124,44 @@ def test_a_compiler_that_aborts_costs_its_row(compiled: Compiled) -> None:
     assert rows[1].reason == "compiler_died" and "SIGABRT" in rows[1].detail
 
 
+def test_an_end_of_the_compiler_is_not_remembered(compiled: Compiled, tmp_path: Path) -> None:
+    """Who is killed from outside is an error, who crashes is not supported, and neither outlives its cause."""
+    suite, cause = tmp_path / "ended", tmp_path / "cause"
+    shutil.copytree(PLANTED, suite)
+    path = suite / "planted" / "launches.py"
+    source = path.read_text().replace('name == "aborter"', f'os.path.exists("{cause}")')
+    number = f'{signal.SIGKILL.value} if case.dims["k"] == 4096 else {signal.SIGSEGV.value}'
+    path.write_text(source.replace("os.abort()", f"os.kill(os.getpid(), {number})"))
+    cause.touch()
+    request = plan.Request(Selection(("planted",), ("k*",), ("steady",)), targets("sm_90"), ("rule",), (suite,))
+    rows = plan.compile_rows(request, own_overlay(), compiled.cache, 1)
+    assert [(row.status, row.reason) for row in rows] == [("error", "compiler_died"), ("unsupported", "compiler_died")]
+    assert "SIGKILL" in rows[0].detail and "SIGSEGV" in rows[1].detail
+    cause.unlink()
+    again = plan.compile_rows(request, own_overlay(), compiled.cache, 1)
+    assert [row.status for row in again] == ["ok", "ok"]
+
+
+def test_a_refusal_of_triton_keeps_its_sentence_and_line() -> None:
+    """Where a called function is at fault, the sentence and the line are those in it, and not the mark below a call."""
+    from triton.compiler.errors import CompilationError
+
+    from gemmgate.suite.compiling.driver import said
+
+    outer, inner = "def kernel(x):\n    return helper(x)", "def helper(x):\n    y = x + 1\n    return tl.dot(x, y)"
+    call, dot = (ast.parse(source).body[0].body[-1] for source in (outer, inner))  # type: ignore[attr-defined]
+    cause = CompilationError(inner, dot, "Input shapes should have\nM >= 16, got 8")
+    with pytest.raises(CompilationError) as raised:
+        raise CompilationError(outer, call, None) from cause
+    assert str(raised.value).splitlines()[-1].strip() == "^"
+    assert said(raised.value) == "Input shapes should have M >= 16, got 8 (line 3: `return tl.dot(x, y)`)"
+    with pytest.raises(CompilationError) as alone:
+        raise CompilationError(outer, call, None) from AssertionError("a plain cause")
+    assert said(alone.value) == "a plain cause (line 2: `return helper(x)`)"
+    assert said(CompilationError(outer, call, None)) == "CompilationError (line 2: `return helper(x)`)"
+    assert said(RuntimeError("PTXAS error\nstderr:\nptxas fatal : (C7600) no")) == "(C7600) no"
+
+
 def test_refusals_have_a_row_and_idle_ones_none(compiled: Compiled) -> None:
     """What refuses says so for each target; what launches nothing has nothing to show."""
     refused = compiled.rows["refuser", "sm_90"]
@@ -137,6 +181,19 @@ def test_a_kernel_is_compiled_once_for_all_requests(compiled: Compiled) -> None:
     request = plan.Request(selected("steady"), targets("sm_90"), ("rule",), (PLANTED,))
     (row,) = plan.compile_rows(request, own_overlay(), compiled.cache, 1)
     assert row.stages_s == compiled.rows["steady", "sm_90"].stages_s
+
+
+def test_a_cache_without_space_remembers_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk a request is not remembered, no half file is left, and nothing fails for that."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    store = FactStore(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.replace", refuse)
+        store.write_request("key", [{"family": "static"}])
+    assert store.read_request("key") is None and not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_lost_facts_are_found_again(compiled: Compiled) -> None:
@@ -238,6 +295,26 @@ def test_a_crash_of_ours_cannot_be_judged(quick: Invoke) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "said"), [("def (", "SyntaxError"), ("import nosuchmodule", "No module named 'nosuchmodule'")]
+)
+def test_a_module_that_cannot_be_imported_is_named(quick: Invoke, tmp_path: Path, line: str, said: str) -> None:
+    """What compiled before and can no longer be imported fails; the other way round it is new; alone, it is unknown."""
+    broken = tmp_path / "broken"
+    shutil.copytree(PLANTED, broken)
+    path = broken / "planted" / "launches.py"
+    path.write_text(f"{path.read_text()}\n{line}\n")
+    assert quick(PLANTED, "--impl", "steady").exit_code == 0
+    judged = quick(broken, "--impl", "steady", "--against", "latest:static")
+    assert (judged.exit_code, said in judged.stdout, said in judged.stderr) == (1, True, True), judged
+    assert "planted/steady" in judged.stdout and "sm_80" in judged.stdout
+    if "nosuchmodule" in line:
+        alone = quick(broken, "--impl", "steady")
+        assert (alone.exit_code, f"steady cannot be imported: {said}" in alone.stderr) == (3, True), alone
+    back = quick(PLANTED, "--impl", "steady", "--against", "latest:static")
+    assert (back.exit_code, "2 rows new, without a baseline" in back.stdout) == (0, True), back
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("--against", "nothing"), "Git knows no such revision either"),
@@ -329,6 +406,58 @@ def test_an_illegal_tuned_tile_fails(tmp_path: Path, invoke: Invoke, compiled: C
         assert "planted/steady k4096-bf16 is illegal on sm_90: _product needs 393216 bytes" in result.stderr
         assert "planted/steady k1-fp16 is illegal on sm_90: The family has no case" in result.stderr
         assert "sm_80" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "entry", "said"),
+    [
+        ("k/own", {"implementation": "own", "tile": {"block_k": 64, "num_warps": 3}}, "power of two up to 32, got 3"),
+        ("k/own", {"implementation": "own", "tile": {"block_k": 64, "num_warps": 64}}, "power of two up to 32, got 64"),
+        ("k/own", {"implementation": "own", "tile": {"block_k": 0, "num_warps": 4}}, "block_k must be a whole number"),
+        ("k/own", {"implementation": "own", "tile": {"block_k": 64}}, "fields block_k, num_warps, got block_k"),
+        (
+            "k/own",
+            {"implementation": "other", "tile": {"block_k": 64, "num_warps": 4}},
+            "of the implementation 'other'",
+        ),
+        ("k/own", {"implementation": "own", "tile": None}, "has no tile"),
+        ("k/own", {"implementation": "own", "tile": {"block_k": 64, "num_warps": 4}}, ""),
+        ("k", {"implementation": "own", "tile": {"block_k": 64, "num_warps": 3}}, "got 3"),
+        ("k", {"implementation": "own", "tile": None}, ""),
+    ],
+)
+def test_an_entry_is_looked_at_without_compiling(key: str, entry: dict[str, Any], said: str) -> None:
+    """A launch that Triton never takes, fields that no tile has, and a contradiction to the key are refused."""
+
+    def tiles(case: Case, target: Target) -> list[dict[str, int]]:
+        return [{"block_k": 32, "num_warps": 4}]
+
+    def never(*_: object) -> NoReturn:
+        raise AssertionError("it was prepared")
+
+    found = Implementation("own", "own", True, lambda case, target: None, never, tiles=tiles)
+    refusal = tuned_refusal(found, Case("f", "k", {"k": 1}, "bf16", "acc32"), Target("sm_90"), key, entry)
+    assert (refusal is None) == (not said) and (refusal is None or said in refusal[1]), refusal
+
+
+def test_entries_that_stand_for_others_hide_none(tmp_path: Path, invoke: Invoke, compiled: Compiled) -> None:
+    """Of a table an entry that contradicts its key and one of another's fields are named, though neither is compiled;
+    and a table that cannot be read is named with its path on the architecture it is for.
+    """
+    entries = {"k4096-bf16/steady": {**entry(64), "implementation": "fallback"}, "k8192-bf16/steady": entry(-1)}
+    entries["k8192-bf16"] = {**entry(64), "implementation": "nobody"}
+    suite = with_table(tmp_path / "tuned", entries)
+    options = ("--suite", str(suite), "--family", "planted", "--impl", "steady", "--cache", str(compiled.cache))
+    result = invoke("static", *options, "--target", "sm_80,sm_90")
+    assert result.exit_code == 1 and "sm_80" not in result.stderr
+    assert "steady k4096-bf16 is illegal on sm_90: The entry of 'k4096-bf16/steady' is of" in result.stderr
+    assert "steady k8192-bf16 is illegal on sm_90: block_k must be a whole number" in result.stderr
+    assert "nobody k8192-bf16 is illegal on sm_90: The family has no implementation 'nobody'." in result.stderr
+    path = suite / "planted" / "tuned" / "nvidia-h200.json"
+    path.write_bytes(b"")
+    result = invoke("static", *options, "--target", "sm_80,sm_90")
+    assert result.exit_code == 1 and "sm_80" not in result.stderr
+    assert f"steady is illegal on sm_90: Tuned table {path} is not JSON" in result.stderr
 
 
 def test_another_tuned_tile_is_not_a_lost_kernel(tmp_path: Path, invoke: Invoke, compiled: Compiled) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +19,7 @@ from gemmgate.suite.cli import tune as command
 from gemmgate.suite.errors import UnreadableError
 from gemmgate.suite.records import Run
 from gemmgate.suite.store import Store
-from gemmgate.suite.tuning.picks import PICK, picks
+from gemmgate.suite.tuning.picks import PICK, picks, skipped
 from tests.program import program
 
 SUITE = Path(__file__).parent / "suites_tuning"
@@ -130,6 +132,20 @@ def test_an_interrupted_tuning_goes_on(tuned: Tuned, tmp_path: Path, capsys: pyt
     assert [pick.regret for pick in picks(result.run.rows)] == [None, 0.0]
 
 
+def test_searches_without_time_are_stored(tuned: Tuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where time ends behind the first of two searches, the second has a row that says so, and no pick."""
+    selection = {**tuned.run.selection, "cases": ["n8-fp32", "n16-fp32"]}
+    now = replace(tuned.run, selection=selection, rows=())
+    with Store(tmp_path / "results").tunings.begin(now) as journal:
+        journal.extend(tuned.run.rows)
+    monkeypatch.setattr("gemmgate.suite.tuning.tuner.Tuner._left_s", lambda tuner: -1.0)
+    result = found(tmp_path, tune(tmp_path, "--resume", now.id, "--seconds", "1"))
+    (row,) = (row for row in result.run.rows if row.phase == "skipped")
+    assert (row.case, row.implementation, row.status, row.reason) == ("n16-fp32", "tiled", "invalid", "no_time")
+    assert [pick.row.case for pick in picks(result.run.rows)] == ["n8-fp32"] and skipped(result.run.rows) == 1
+    assert result.exit_code == 0
+
+
 def test_a_killed_tuning_loses_one_search_at_most(tmp_path: Path) -> None:
     """After kill -9 behind the first of two searches, its rows are all there, and only the other is searched."""
     known = ["--device", "cpu", "--suite", str(SUITE), "--jobs", "1", "--results", str(tmp_path / "results")]
@@ -147,6 +163,35 @@ def test_a_killed_tuning_loses_one_search_at_most(tmp_path: Path) -> None:
     assert result.run.rows[: len(before.rows)] == before.rows
     assert [row.case for row in result.run.rows if row.phase == PICK] == ["n8-fp32", "n16-fp32"]
     assert {"n8-fp32/tiled", "n16-fp32/tiled"} <= set(result.table["entries"])
+
+
+def test_tables_that_found_no_space_are_written_on_resuming(
+    tuned: Tuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A disk that is full when tables are written is said with exit code 2; resuming then searches nothing, writes them
+    and ends the tuning.
+    """
+    folder, write = tmp_path / "tables", os.pwrite
+
+    def full(file: int, data: bytes, start: int) -> int:
+        if str(folder) in str(Path(f"/proc/self/fd/{file}").readlink()):
+            write(file, data[:10], start)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, data, start)
+
+    with Store(tmp_path / "results").tunings.begin(replace(tuned.run, rows=())) as journal:
+        journal.extend(tuned.run.rows)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        assert tune(tmp_path, "--resume", tuned.run.id) == 2
+    said = capsys.readouterr().err
+    assert f"{tuned.tables.name}: No space left on device. Free some space, then go on with" in said
+    assert f"--resume {tuned.run.id}" in said and "Traceback" not in said
+    assert not [path for path in folder.rglob("*") if path.is_file()]
+    again = found(tmp_path, tune(tmp_path, "--resume", tuned.run.id))
+    assert (again.exit_code, again.run.rows) == (0, tuned.run.rows)
+    assert again.table["entries"] == tuned.table["entries"]
+    assert not list((tmp_path / "results").rglob("*.jsonl"))
 
 
 def test_a_table_of_another_method_is_refused_beforehand(tuned: Tuned, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_ranges_come_in_order(package: Package) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("{", "is not JSON"),
+        ('{"arch": "sm_90"', "is not JSON"),
         (table("p", "sm_90", {}, schema=2), "has schema 2, not 1"),
         (table("p", "sm_90", {}, method=7), "by method 7 of the search, not 1"),
         (table("p", "sm_90", {}, stack=None), "lacks stack"),
@@ -118,6 +118,36 @@ def test_what_is_no_table_is_refused(package: Package, content: dict[str, Any] |
     with pytest.raises(ValueError, match=reason) as refused:
         _tuned.lookup(name, "m1", H200)
     assert f"{name}/tuned/" in str(refused.value)
+
+
+@pytest.mark.parametrize("damage", ["folder", "bytes", "empty", "truncated", "method"])
+def test_a_damaged_table_fails_only_those_who_need_it(package: Package, tmp_path: Path, damage: str) -> None:
+    """Its own device is told the path; another architecture, and who finds the key in its own table, are not.
+
+    What is left of a file tells its architecture, whose other devices then need it too.
+    """
+    good = table("nvidia-a100-sxm4-80gb", "sm_80", {"m1": entry(1)})
+    name = package(good, table("nvidia-h100-80gb-hbm3", "sm_90", {"m1": entry(2)}))
+    path = tmp_path / name / "tuned" / "nvidia-h200.json"
+    whole = json.dumps(table("nvidia-h200", "sm_90", {"m1": entry(3)}, **({"method": 9} if damage == "method" else {})))
+    if damage == "folder":
+        path.mkdir()
+    else:
+        content = {"bytes": b"\xff" + whole.encode(), "empty": b"", "truncated": whole.encode()[:-20]}
+        path.write_bytes(content.get(damage, whole.encode()))
+    for key in ("m1", "m2"):
+        with pytest.raises(ValueError, match=r"(?i)(tune again|tune).*") as refused:
+            _tuned.lookup(name, key, H200)
+        assert f"{path} " in str(refused.value)
+    found = [_tuned.lookup(name, "m1", target) for target in (A100, H100)]
+    assert [one and one["tile"]["block"] for one in found] == [1, 2]
+    assert _tuned.lookup(name, "m2", A100) is None and not _tuned.ranges(name, "m1", A100)
+    if damage in ("folder", "empty"):
+        assert str(path) in _tuned.damaged(name)["nvidia-h200"] and _tuned.lookup(name, "m2", H100) is None
+    else:
+        assert not _tuned.damaged(name)
+        with pytest.raises(ValueError, match="nvidia-h200"):
+            _tuned.lookup(name, "m2", H100)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -15,6 +17,7 @@ from gemmgate.suite import catalog, report
 from gemmgate.suite.cases import Target
 from gemmgate.suite.errors import UnreadableError
 from gemmgate.suite.records import Row, Stack
+from gemmgate.suite.store import UnwritableError
 from gemmgate.suite.tuning import tables
 from gemmgate.suite.tuning.picks import NO_TIME, Pick, picks, regret, searched
 from tests.stored import make_row, make_run
@@ -118,6 +121,25 @@ def test_a_table_reads_as_it_was_written(tmp_path: Path) -> None:
     assert tables.read(tmp_path / "none.json") is None
 
 
+@pytest.mark.parametrize("call", ["os.pwrite", "pathlib.Path.replace"])
+def test_a_table_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """Where the disk is full the old table stays, with nothing beside it, and the error says what to do."""
+    path = tmp_path / "tuned" / "nvidia-h200.json"
+    table = tables.updated(None, "nvidia-h200", H200, STACK, picks(tuning("m16")))
+    tables.write(path, table)
+    before = path.read_bytes()
+
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(call, refuse)
+    newer = tables.updated(table, "nvidia-h200", H200, STACK, picks(tuning("m32")))
+    with pytest.raises(UnwritableError, match=r"nvidia-h200\.json: No space left.*Free some space, then go on\."):
+        tables.write(path, newer, ", then go on.")
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
 def test_a_table_of_another_method_is_not_updated(tmp_path: Path) -> None:
     """A table that another search filled is refused with its path, so that nothing of it is mixed in."""
     path = tmp_path / "old.json"
@@ -159,6 +181,20 @@ def test_the_report_says_what_was_gained() -> None:
     assert "geometric mean 1.2500, worst 1.2500, at most 1.01 in 0 of 1" in shown
     assert "in 1 case: 2 were left out" in shown
     assert "| m16 | own | 5.00 |" in report.show_tuning(make_run(rows=tuple(rows)), "markdown")
+
+
+def test_the_report_says_what_found_no_time() -> None:
+    """Of two searches without time one that a later pick made up for does not count; the ratio is the incumbent's."""
+    bare = {"samples_s": (), "median_s": None, "low_s": None, "high_s": None, "visit": "", "tile": None}
+    rows = tuning()
+    late = [
+        replace(rows[2], phase="skipped", status="invalid", reason=NO_TIME, case=case, **bare)
+        for case in ("m16", "m32")
+    ]
+    shown = report.show_tuning(make_run(rows=(*late, *rows)), "markdown")
+    assert "1 pick of 1 searches; 1 more of 2 that were asked for had no time." in shown
+    assert "| over yardstick | over incumbent |" in shown and "over rule" not in shown
+    assert "had no time" not in report.show_tuning(make_run(rows=tuple(rows)), "markdown")
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*/tuned/*.json")), ids=lambda path: path.stem)

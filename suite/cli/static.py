@@ -24,9 +24,10 @@ from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.compiling.base import commit_named, overlay_of
-from gemmgate.suite.compiling.judge import judge_static
-from gemmgate.suite.compiling.plan import CHOSEN, FAMILY, TUNED, Request, compile_rows, illegal_tuned, installed
-from gemmgate.suite.compiling.representative import chosen, is_representative
+from gemmgate.suite.compiling.instructions import NOT_INSTALLED
+from gemmgate.suite.compiling.judge import absent, judge_static
+from gemmgate.suite.compiling.plan import FAMILY, Request, compile_rows, illegal_tuned, installed
+from gemmgate.suite.compiling.representative import CHOSEN, TUNED, chosen, is_representative
 from gemmgate.suite.errors import PASS, REGRESSION, CannotMeasureError, UsageError
 from gemmgate.suite.gate import judge
 from gemmgate.suite.outcomes import utc_now
@@ -115,6 +116,8 @@ def command(
         journal.update(seconds={"compiling": time.monotonic() - begun})
         path = journal.finish()
     run = store.load(str(path))
+    for row in absent(run.rows).values():
+        _terminal.say(f"{row.implementation} was not compiled, since its module cannot be imported: {row.detail}.")
     if base is None:
         _terminal.put(report.show(run, format.value, width=_terminal.width(), color=_terminal.color()))
         _terminal.say(f"stored as {path}")
@@ -168,6 +171,8 @@ def _asked_for(row: Row, request: Request, choices: Sequence[Choice]) -> bool:
     family, _, implementation = row.implementation.partition("/")
     globs = request.selection.implementations
     tile = row.flags.get("tile", "")
+    if not row.target:
+        return any(choice.family.name == family and implementation in choice.implementations for choice in choices)
     return (
         row.kind == "static"
         and row.target in request.targets
@@ -184,8 +189,13 @@ def _asked_for(row: Row, request: Request, choices: Sequence[Choice]) -> bool:
 def _without_other_entries(baseline: Sequence[Row], candidate: Sequence[Row]) -> tuple[Row, ...]:
     """The baseline without tuned tiles for which others stand now: they were left out, not lost."""
     now = {(row.implementation, row.case, row.target) for row in candidate if row.flags.get("tile") == TUNED}
+    gone = absent(candidate)
     return tuple(
-        row for row in baseline if row.flags.get("tile") != TUNED or (row.implementation, row.case, row.target) in now
+        row
+        for row in baseline
+        if row.flags.get("tile") != TUNED
+        or (row.implementation, row.case, row.target) in now
+        or row.implementation in gone
     )
 
 
@@ -248,13 +258,20 @@ def _default_cache() -> Path:
 
 
 def _nvidia(rows: tuple[Row, ...]) -> list[Row]:
-    """AMD's targets are reported and not judged."""
-    return [row for row in rows if row.target.startswith("sm_")]
+    """AMD's targets are reported and not judged; modules that cannot be imported have none."""
+    return [row for row in rows if row.target.startswith("sm_") or not row.target]
 
 
 def _exit_code(run: Run) -> int:
+    if all(row.reason == NOT_INSTALLED for row in run.rows):
+        lacking = run.rows[0]
+        raise CannotMeasureError(
+            f"Nothing of this selection could be compiled: the module of {lacking.implementation} cannot be imported: "
+            f"{lacking.detail}. Install what it needs, or name another with --impl."
+        )
     failed = [row for row in run.rows if row.status in ("error", "timeout")]
     if failed:
-        first = f"{failed[0].implementation} {failed[0].case} {failed[0].target}: {failed[0].detail}"
+        where = (failed[0].implementation, failed[0].case, failed[0].target)
+        first = f"{' '.join(filter(None, where))}: {failed[0].detail}"
         raise CannotMeasureError(f"{len(failed)} preparations failed, which is no property of the kernels. {first}")
     return PASS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -26,7 +26,7 @@ from gemmgate.suite.errors import PASS, CannotMeasureError, UsageError
 from gemmgate.suite.outcomes import utc_now
 from gemmgate.suite.records import Limits, Row, Run, run_id
 from gemmgate.suite.report import units
-from gemmgate.suite.store import Journal
+from gemmgate.suite.store import Journal, Reading
 from gemmgate.suite.tuning import tables
 from gemmgate.suite.tuning.picks import picks, searched
 from gemmgate.suite.tuning.planned import planned
@@ -92,7 +92,8 @@ def command(
         return
     known = options.families(suite or [])
     selection = options.selection(family, case, impl, tag)
-    earlier = store.load(resume) if resume else None
+    reading = store.read(resume) if resume else None
+    earlier = reading.run if reading else None
     if earlier and selection != Selection():
         raise UsageError(
             f"--resume {resume} searches what it began with: leave out --family, --case, --impl and --tag."
@@ -101,15 +102,17 @@ def command(
         selection = Selection.from_json(earlier.selection)
     elif not selection.cases and not selection.tags:
         selection = replace(selection, tags=("quick",))
-    items = _items(known, selection, searched(earlier.rows) if earlier else set())
-    if not items:
+    asked = _items(known, selection)
+    done = searched(earlier.rows) if earlier else set()
+    items = [item for item in asked if (item.family.name, item.case.name, item.implementation) not in done]
+    if not items and reading and reading.state == "finished":
         _terminal.say(f"nothing is missing in tuning {resume}: nothing was searched.")
         raise typer.Exit(PASS)
     cores = len(os.sched_getaffinity(0))
     count = jobs or (cores if plan else max(1, cores - _SPARED_CORES))
     modules = sorted({(item.family.name, item.implementation) for item in items})
     compiler = partial(Worker, "cpu", suites=suite or [], warm=True, modules=modules, environment=WITHOUT_DEVICE)
-    pool = Pool(compiler, count)
+    pool = Pool(compiler, count if items else 0)  # of a tuning that was searched to its end only tables may lack
     if plan:
         _show_plan(pool, items, plan, format)
         return
@@ -117,7 +120,7 @@ def command(
     try:
         worker = start()
         pool.target = worker.target
-        own_tables = _Tables(known, items, worker.target, profile, table_folder)
+        own_tables = _Tables(known, asked, worker.target, profile, table_folder)
         run = _run(worker, selection, commit)
         with store.resume(resume, run) if resume else store.begin(run) as journal:
             # On a CPU, which no model of bytes describes, they would cost more than they tell.
@@ -140,7 +143,8 @@ def command(
             finally:
                 tuner.worker.kill()
                 paths = own_tables.write(journal)
-            _report_left_out(tuner, journal, items, selection)
+            if items:
+                _report_left_out(tuner, journal, items, selection, reading)
             journal.update(seconds=tuner.spent_s)
             path = journal.finish()
     finally:
@@ -185,11 +189,8 @@ class _Lines:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _items(known: Catalog, selection: Selection, done: Collection[tuple[str, str, str]]) -> list[Item]:
-    """Implementations that were asked for, or all but the yardsticks; whether they have tiles, their modules say.
-
-    Left out are those that an earlier tuning has `done`.
-    """
+def _items(known: Catalog, selection: Selection) -> list[Item]:
+    """Implementations that were asked for, or all but the yardsticks; whether they have tiles, their modules say."""
     choices = [choice for choice in known.select(selection) if choice.family.runner == "kernel"]
     items = [
         Item(choice.family, choice.case, name)
@@ -199,7 +200,7 @@ def _items(known: Catalog, selection: Selection, done: Collection[tuple[str, str
     ]
     if not items:
         raise UsageError("Nothing of what was selected can be tuned: `gemmgate list` shows the implementations.")
-    return [item for item in items if (item.family.name, item.case.name, item.implementation) not in done]
+    return items
 
 
 def _run(worker: Worker, selection: Selection, commit: str) -> Run:
@@ -239,22 +240,26 @@ class _Tables:
     def write(self, journal: Journal) -> list[Path]:
         """Brings them up to what the tuning has found so far; the paths of those that it has picks for."""
         found = [pick for pick in picks(journal.rows) if pick.row.status == "ok"]
+        rows = units.counted(len(journal.rows), "row")
+        then = f", then go on with `{journal.go_on}`: its {rows} are safe in {journal.path}."
         written = []
         for package, path in self._paths.items():
             own = [p for p in found if tables.package_of(self._known, p.row.family, p.row.implementation) == package]
             if own:
                 table = tables.updated(self._old[package], self._profile, self._target, journal.run.stack, own)
-                tables.write(path, table)
+                tables.write(path, table, then)
                 written.append(path)
         return written
 
 
-def _report_left_out(tuner: Tuner, journal: Journal, items: Sequence[Item], selection: Selection) -> None:
-    """What was not searched, and why; an error where that is all."""
+def _report_left_out(
+    tuner: Tuner, journal: Journal, items: Sequence[Item], selection: Selection, earlier: Reading | None
+) -> None:
+    """What was not searched, and why; an error where that is all and no `earlier` part has rows."""
     asked = {path: why for path, why in tuner.left_out.items() if selection.implementations}
     for path, why in asked.items():
         _terminal.say(f"{path} was left out: {why}")
-    if len(tuner.left_out) == len(items):
+    if len(tuner.left_out) == len(items) and not (journal.rows and earlier and earlier.state != "finished"):
         if journal.rows:
             _terminal.say(f"nothing is missing in tuning {journal.run.id}: nothing was searched.")
             raise typer.Exit(PASS)

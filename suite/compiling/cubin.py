@@ -20,6 +20,7 @@ GROUPS: Mapping[str, str] = {
     "wgmma": r"[HIQDB]GMMA\b",
     "tcgen05": r"UTC[A-Z0-9]*MMA",
     "load_16_bytes": r"(?:LDG|LDGSTS)\b(?:\.\w+)*\.(?:128|256)\b",
+    "load_narrow": r"(?:LDG|LDGSTS)\b(?!(?:\.\w+)*\.(?:128|256)\b)",
     "tma": r"U(?:TMALDG|TMASTG|TMAREDG|BLKCP)\b",
     "load_local": r"LDL\b",
     "store_local": r"STL\b",
@@ -27,8 +28,9 @@ GROUPS: Mapping[str, str] = {
 }
 """What is counted: a group's name, and how the opcodes of NVIDIA's disassembler begin that belong to it.
 
-A load counts as one of 16 bytes a thread where it fetches 16 or 32."""
-"""Groups that compute on tensor cores, oldest first."""
+A load counts as one of 16 bytes a thread where it fetches 16 or 32, and as narrow where it fetches less."""
+_ALWAYS = ("all", "load_narrow")
+"""Counted also where there are none: rows of before the group was known lack it, and so say nothing of it."""
 
 _GROUP = {name: re.compile(pattern) for name, pattern in GROUPS.items()}
 _LINE = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z]\S*)", re.MULTILINE)
@@ -82,7 +84,7 @@ def split_counts(listing: str, lengths: Sequence[int]) -> list[dict[str, int]]:
         for group, pattern in _GROUP.items():
             if pattern.match(opcode):
                 counts[group] += 1
-    return [{name: counts[name] for name in ("all", *GROUPS) if counts[name]} for counts in found]
+    return [{name: counts[name] for name in ("all", *GROUPS) if counts[name] or name in _ALWAYS} for counts in found]
 
 
 def tensor_core(counts: Mapping[str, int]) -> str:

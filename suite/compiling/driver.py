@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from triton import knobs
+from triton.compiler.errors import CompilationError
 from triton.errors import TritonError
 from triton.runtime import JITFunction
 from triton.runtime.driver import driver as drivers
@@ -44,15 +45,36 @@ class NotCompiled(Exception):
 
     def __init__(self, kernel: str, error: Exception) -> None:
         self.reason = "assembler" if isinstance(error, PTXASError) else "compiler"
-        self.detail = f"{kernel}: {_sentence(str(error)) or type(error).__name__}"
+        self.detail = f"{kernel}: {said(error)}"
         super().__init__(self.detail)
 
 
+def said(error: BaseException) -> str:
+    """What is wrong: the assembler's first error, or Triton's sentence with the line of source that it is about.
+
+    A fault in a function that the kernel calls is the cause of an error that points at the call and says no more.
+    """
+    at, told = "", ""
+    cause: Any = error
+    while isinstance(cause, CompilationError):
+        at, told = _place(cause) or at, " ".join((cause.error_message or "").split()) or told
+        cause = cause.__cause__
+    told = told or (_sentence(str(cause)) if cause is not None else "")
+    return f"{told[:300] or type(error).__name__}{at}"
+
+
 def _sentence(text: str) -> str:
-    """The assembler's first error, or the last line, where Triton says what is wrong with the source above it."""
+    """The assembler's first error, or the last line that has a word."""
     found = re.search(r"\b(?:error|fatal)\s*:\s*(.+)", text.partition("stderr:")[2])
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if re.search(r"\w", line)]
     return (found[1] if found else lines[-1] if lines else "")[:300]
+
+
+def _place(error: Any) -> str:
+    """The line of source at which Triton gave up."""
+    number = getattr(error.node, "lineno", 0)
+    lines = (error.src or "").splitlines()
+    return f" (line {number}: `{lines[number - 1].strip()[:160]}`)" if 0 < number <= len(lines) else ""
 
 
 Launches = list[tuple[str, dict[str, Any]]]

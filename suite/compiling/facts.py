@@ -49,7 +49,8 @@ class FactStore:
         new = [sha for sha, counts in found.items() if counts is None]
         made = count_instructions([(self._folder("code") / sha).read_bytes() for sha in new], arch, disassembler)
         for sha, counts in zip(new, made, strict=True):
-            self._write("counts", _counts_key(sha), json.dumps(counts).encode())
+            with suppress(OSError):  # it is counted again the next time
+                self._write("counts", _counts_key(sha), json.dumps(counts).encode())
             found[sha] = counts
         return {sha: counts for sha, counts in found.items() if counts is not None}
 
@@ -57,7 +58,9 @@ class FactStore:
         return self._read("requests", key)
 
     def write_request(self, key: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        self._write("requests", key, json.dumps(rows).encode())
+        """Where there is no space for it, it is compiled again the next time."""
+        with suppress(OSError):
+            self._write("requests", key, json.dumps(rows).encode())
 
     def _folder(self, kind: str) -> Path:
         return self.root / kind
@@ -71,8 +74,12 @@ class FactStore:
         folder = self._folder(kind)
         folder.mkdir(parents=True, exist_ok=True)
         temporary = folder / f".{key}.{os.getpid()}"
-        temporary.write_bytes(content)
-        temporary.replace(folder / key)
+        try:
+            temporary.write_bytes(content)
+            temporary.replace(folder / key)
+        except BaseException:  # a full disk must not get fuller
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def _counts_key(sha: str) -> str:

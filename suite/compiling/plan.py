@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,17 @@ from gemmgate.suite.cases import Case, Target
 from gemmgate.suite.catalog import Selection
 from gemmgate.suite.compiling.cubin import tensor_core
 from gemmgate.suite.compiling.facts import FactStore
+from gemmgate.suite.compiling.instructions import COMPILER_DIED, NOT_INSTALLED
 from gemmgate.suite.compiling.occupancy import Resident, resident
 from gemmgate.suite.compiling.pool import Child, Job, Reply, compile_all
-from gemmgate.suite.compiling.representative import is_representative
+from gemmgate.suite.compiling.representative import CHOSEN, TUNED, is_representative
 from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.profiles import architectures
 from gemmgate.suite.records import Row, Status
 
 FAMILY = "static"
-TUNED = "tuned"
-CHOSEN = ("rule", TUNED)
-"""The tiles compiled where nobody asks for others: what a kernel chooses without a table, and what tables hold."""
 Tell = Callable[[int, int], None]
-_FORM = 1
+_FORM = 2
 """Of the rows of a request that is remembered."""
 _ALSO = ("cases.py", "catalog.py", "measure/compile_only.py")
 """Files that rows depend on, beside this folder and the machines."""
@@ -82,7 +80,7 @@ def compile_rows(
     rows = [row for job, reply in zip(jobs, replies, strict=True) for row in _rows(job, reply)]
     rows = _counted(rows, store, disassembler)
     rows += [*illegal, *(_unlisted(*failed) for failed in listed["failed"])]
-    if all(row.status not in ("error", "timeout") for row in rows):
+    if all(_is_lasting(row) for row in rows):
         store.write_request(key, [row.to_json() for row in rows])
     return tuple(rows)
 
@@ -99,8 +97,10 @@ def _jobs(items: Sequence[dict[str, Any]], request: Request, child: Child) -> tu
         device = asdict(target)
         if request.tiles == ("all",):
             for item in items:
-                tiles = child.ask("tiles", item=item, target=device).get("tiles", [])
-                jobs += [Job(item, label, target, tile) for tile in tiles]
+                space = child.ask("tiles", item=item, target=device)
+                if "tiles" not in space:
+                    raise CannotMeasureError(f"The tiles of {item['implementation']} are not known: {space['detail']}.")
+                jobs += [Job(item, label, target, tile) for tile in space["tiles"]]
         elif is_representative(request.selection) and TUNED in request.tiles:
             jobs += [Job(item, label, target, tile) for item in items for tile in request.tiles if tile != TUNED]
             found = child.ask("tuned", items=items, target=device)
@@ -231,8 +231,15 @@ def _counted(rows: Sequence[Row], store: FactStore, disassembler: Path) -> list[
     ]
 
 
-def _unlisted(family: str, implementation: str, detail: str) -> Row:
-    return Row(FAMILY, "", f"{family}/{implementation}", "static", "error", "not_imported", detail)
+def _unlisted(family: str, implementation: str, reason: str, detail: str) -> Row:
+    """Of a module that fails; one that needs what is not installed may be another's, and is no error by itself."""
+    status: Status = "unsupported" if reason == NOT_INSTALLED else "error"
+    return Row(FAMILY, "", f"{family}/{implementation}", "static", status, reason, detail)
+
+
+def _is_lasting(row: Row) -> bool:
+    """Whether the same request would come to the same again: a process that crashed might not, the next time."""
+    return row.status not in ("error", "timeout") and row.reason != COMPILER_DIED
 
 
 def _words(tile: Mapping[str, Any]) -> str:
@@ -255,10 +262,15 @@ def _key(request: Request, overlay: Path) -> str:
         "selection": request.selection.to_json(),
         "targets": {label: asdict(target) for label, target in request.targets.items()},
         "tiles": request.tiles,
-        "versions": {name: installed(name) for name in ("torch", "triton")} | {"python": sys.version},
+        "versions": _all_installed() | {"python": sys.version},
         "settings": settings,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _all_installed() -> dict[str, str]:
+    """Versions by name: what a module of kernels imports is there, or is not."""
+    return {str(found.name): found.version for found in distributions()}
 
 
 def installed(name: str) -> str:

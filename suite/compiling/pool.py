@@ -18,6 +18,7 @@ from typing import Any
 
 from gemmgate.suite import catalog
 from gemmgate.suite.cases import Target
+from gemmgate.suite.compiling.instructions import COMPILER_DIED
 from gemmgate.suite.errors import CannotMeasureError, UsageError
 
 DEADLINE_S = 120.0
@@ -25,6 +26,9 @@ DEADLINE_S = 120.0
 _JOBS_WORTH_A_START = 8
 """To start a child takes as long as so many jobs."""
 _SIGNALS = {number.value: number.name for number in signal.Signals}
+
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU)
+"""What no compiler does to itself: a lack of memory kills, and people and schedulers end what they no longer want."""
 
 Reply = dict[str, Any]
 
@@ -132,9 +136,9 @@ class Child:
             return {"status": "timeout", "reason": "deadline", "detail": f"not compiled within {DEADLINE_S:.0f} s"}
         how = f"signal {_SIGNALS.get(-code, -code)}" if code < 0 else f"exit code {code}"
         tail = f": {told[-1].strip()[:200]}" if told else ""
-        # A compiler that aborts refuses the kernel in its own way; nothing kills itself, as a lack of memory does.
-        status = "error" if code == -signal.SIGKILL else "unsupported"
-        return {"status": status, "reason": "compiler_died", "detail": f"the compiler ended with {how}{tail}"}
+        # A compiler that aborts refuses the kernel in its own way.
+        status = "error" if -code in _FROM_OUTSIDE else "unsupported"
+        return {"status": status, "reason": COMPILER_DIED, "detail": f"the compiler ended with {how}{tail}"}
 
 
 def compile_all(

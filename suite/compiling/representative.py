@@ -12,6 +12,10 @@ from dataclasses import dataclass, replace
 from gemmgate.suite.cases import Case, Tile
 from gemmgate.suite.catalog import Catalog, Choice, Selection
 
+TUNED = "tuned"
+CHOSEN = ("rule", TUNED)
+"""The tiles compiled where nobody asks for others: what a kernel chooses without a table, and what tables hold."""
+
 
 def is_representative(selection: Selection) -> bool:
     """Whether nobody asks for cases."""

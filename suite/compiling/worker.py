@@ -19,7 +19,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
@@ -28,11 +28,15 @@ from typing import IO, Any
 from triton.runtime import JITFunction
 
 from gemmgate.suite import catalog
-from gemmgate.suite.cases import Case, Implementation, Inputs, Refusal, Target, Tile
+from gemmgate.suite.cases import Case, Implementation, Inputs, Target
 from gemmgate.suite.catalog import Catalog, Selection
 from gemmgate.suite.compiling import driver
 from gemmgate.suite.compiling.facts import FactStore
+from gemmgate.suite.compiling.instructions import NOT_IMPORTED, NOT_INSTALLED
+from gemmgate.suite.compiling.legality import tuned_refusal
 from gemmgate.suite.compiling.representative import (
+    CHOSEN,
+    TUNED,
     Tuned,
     chosen,
     is_representative,
@@ -40,11 +44,11 @@ from gemmgate.suite.compiling.representative import (
     tuned_extremes,
     without_variants,
 )
+from gemmgate.suite.compiling.tables import readable, tables_module
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.measure.compile_only import meta_inputs
 from gemmgate.suite.measure.worker import die_with_parent
 
-_TUNED = "gemmgate.kernels._tuned"
 _GARBAGE = 100_000
 """Objects more before the next search for garbage: of compilations there is little."""
 
@@ -81,24 +85,24 @@ class CompileWorker:
         choices = chosen(self._catalog, asked)
         places: dict[tuple[str, str, str], Case] = {}
         modules: dict[tuple[str, str], str] = {}
-        failed: dict[tuple[str, str], str] = {}
+        failed: dict[tuple[str, str], tuple[str, str]] = {}
         for choice in choices:
             for name in choice.implementations:
                 try:
                     found = self._implementation(choice.family.name, name)
                 except ModuleNotFoundError as error:
-                    if _is_ours(error.name or ""):
-                        failed[choice.family.name, name] = str(error)
-                    continue  # a peer that is not installed
+                    reason = NOT_IMPORTED if _is_ours(error.name or "") else NOT_INSTALLED
+                    failed[choice.family.name, name] = reason, str(error)
+                    continue
                 except Exception as error:
-                    failed[choice.family.name, name] = f"{type(error).__name__}: {error}"
+                    failed[choice.family.name, name] = NOT_IMPORTED, f"{type(error).__name__}: {error}"
                     continue
                 if found.kind == "own" and launches_triton(found):
                     places[choice.family.name, name, choice.case.name] = choice.case
                     modules[choice.family.name, name] = _module(found)
         kept = without_variants(places, modules, largest_of(choices)) if is_representative(asked) else places
         items = [{"case": places[place].to_json(), "implementation": place[1]} for place in kept]
-        return {"items": items, "failed": [[*names, detail] for names, detail in failed.items()]}
+        return {"items": items, "failed": [[*names, *why] for names, why in failed.items()]}
 
     def _do_tuned(self, items: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) -> dict[str, Any]:
         device = _target(target)
@@ -106,31 +110,44 @@ class CompileWorker:
         kept: list[dict[str, Any]] = []
         illegal: list[dict[str, Any]] = []
         for family, name in names:
-            entries, wrong = self._entries(family, name, device)
+            known, wrong = readable(self._package(family, name), device)
+            entries, of_entries = self._entries(family, name, device, known)
             kept += [{"case": one.case.to_json(), "implementation": name} for one in tuned_extremes(entries)]
-            illegal += [{"family": family, "implementation": name, **one} for one in wrong]
+            illegal += [{"family": family, "implementation": name, **one} for one in (*wrong, *of_entries)]
+            illegal += [one for one in self._of_nobody(family, known) if one not in illegal]
         return {"items": kept, "illegal": illegal}
 
-    def _entries(self, family: str, name: str, target: Target) -> tuple[list[Tuned], list[dict[str, Any]]]:
-        """The tuned tiles of an implementation, and what is wrong with those that nothing could be prepared with."""
-        tables, found = _tables(), self._implementation(family, name)
-        try:
-            known = tables.entries(self._package(family, name), target) if tables else {}
-        except ValueError as error:
-            return [], [{"case": "", "tile": None, "reason": "table", "detail": str(error)}]
+    def _of_nobody(self, family: str, known: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Entries of implementations that the family does not have."""
+        names = {entry.name for entry in self._catalog.family(family).implementations}
+        for key, entry in known.items():
+            case_name, separator, name = key.partition("/")
+            if not {entry["implementation"], name if separator else entry["implementation"]} <= names:
+                name = name or entry["implementation"]
+                detail = f"The family has no implementation '{name}'."
+                found = {"family": family, "implementation": name, "case": case_name, "tile": entry["tile"]}
+                yield {**found, "reason": "implementation", "detail": detail}
+
+    def _entries(
+        self, family: str, name: str, target: Target, known: Mapping[str, Mapping[str, Any]]
+    ) -> tuple[list[Tuned], list[dict[str, Any]]]:
+        """Of a table's entries the tuned tiles of an implementation, and what is wrong with those of no use.
+
+        The best implementation of a case, whose key names none, is looked at where it is this one.
+        """
+        found = self._implementation(family, name)
         entries, wrong = [], []
         for key, entry in known.items():
-            case_name, _, implementation = key.partition("/")
-            if implementation != name or entry["tile"] is None:
+            case_name, separator, implementation = key.partition("/")
+            if name not in (implementation, "" if separator else entry["implementation"]):
                 continue
             case = self._case(family, case_name)
-            tile = dict(entry["tile"])
-            no_case = "no_case", f"The family has no case '{case_name}'."
-            refusal = _refusal(found, case, target, tile) if case else no_case
-            if case is not None and refusal is None:
-                entries.append(Tuned(case, tile))
-            elif refusal is not None:
+            tile = None if entry["tile"] is None else dict(entry["tile"])
+            refusal = tuned_refusal(found, case, target, key, entry)
+            if refusal is not None:
                 wrong.append({"case": case_name, "tile": tile, "reason": refusal[0], "detail": refusal[1]})
+            elif case is not None and tile is not None and separator:
+                entries.append(Tuned(case, tile))
         return entries, wrong
 
     def _case(self, family: str, name: str) -> Case | None:
@@ -144,9 +161,18 @@ class CompileWorker:
     def _do_compile(self, item: Mapping[str, Any], target: Mapping[str, Any], tile: Any) -> dict[str, Any]:
         case, found = self._found(item)
         device = _target(target)
-        explicit = self._tuned(case, found.name, device) if tile == "tuned" else tile if tile != "rule" else None
-        if tile == "tuned" and explicit is None:
-            return {"kernels": None}
+        explicit = tile if tile not in CHOSEN else None
+        if tile == TUNED:
+            known, wrong = readable(self._package(case.family, found.name), device)
+            if wrong:
+                return _status("unsupported", wrong[0]["reason"], wrong[0]["detail"])
+            entry = known.get(f"{case.name}/{found.name}")
+            if entry is None:
+                return {"kernels": None}
+            explicit = entry["tile"]
+            refused = tuned_refusal(found, case, device, f"{case.name}/{found.name}", entry)
+            if refused is not None:
+                return {**_status("unsupported", *refused), "tile": explicit}
         refusal = found.supports(case, device)
         if refusal is not None:
             return _status("unsupported", *refusal)
@@ -175,16 +201,10 @@ class CompileWorker:
         """Where an implementation's tables lie."""
         return self._catalog.extensions.get((family, name)) or self._catalog.packages[family]
 
-    def _tuned(self, case: Case, name: str, target: Target) -> Mapping[str, Any] | None:
-        """The tile of a table's entry; None where no table has one, or these kernels know no tables."""
-        tables = _tables()
-        entry = tables.lookup(self._package(case.family, name), f"{case.name}/{name}", target) if tables else None
-        return dict(entry["tile"]) if entry else None
-
     @contextmanager
     def _without_tables(self, hidden: bool) -> Iterator[None]:
         """Nothing is found in any tuned table, by whatever name a module of kernels knows the two functions."""
-        tables = _tables() if hidden else None
+        tables = tables_module() if hidden else None
         empty = [(tables.lookup, _no_entry), (tables.ranges, _no_ranges)] if tables else []
         packages = ("gemmgate.kernels", *self._catalog.packages.values(), *self._catalog.extensions.values())
         modules = [module for name, module in sys.modules.items() if name.startswith(packages)] if empty else []
@@ -226,19 +246,6 @@ def _module(implementation: Implementation) -> str:
     return name
 
 
-def _refusal(found: Implementation, case: Case, target: Target, tile: Tile) -> Refusal | None:
-    """Why a tile cannot run there, as far as that is known without compiling it."""
-    try:
-        refusal = found.supports(case, target)
-        needs = found.footprint(case, target, tile) if found.footprint and refusal is None else None
-    except (ValueError, TypeError, KeyError) as error:
-        return "refused", str(error)
-    if needs is not None and target.shared_bytes and needs.shared_bytes > target.shared_bytes:
-        said = f"It takes {needs.shared_bytes} bytes of shared memory a block; {target.arch} allows"
-        return "shared_memory", f"{said} {target.shared_bytes}."
-    return refusal
-
-
 @cache
 def _reaches(name: str) -> bool:
     seen, waiting = {name}, [name]
@@ -262,13 +269,6 @@ def _is_beside(name: str, other: str) -> bool:
 
 def _is_ours(module: str) -> bool:
     return module.startswith("gemmgate")  # folders of `--suite` are imported under such a name too
-
-
-def _tables() -> Any:
-    """The module that reads tuned tables; None among kernels that have none."""
-    with suppress(ModuleNotFoundError):
-        return importlib.import_module(_TUNED)
-    return None
 
 
 def _no_entry(package: str, key: str, target: Target) -> None:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from gemmgate.suite.compare import Comparison, Verdict
+from gemmgate.suite.compiling.instructions import NOT_INSTALLED
 from gemmgate.suite.gate import GateResult, fails
 from gemmgate.suite.records import Row
 from gemmgate.suite.report import units
@@ -30,7 +31,11 @@ _ORDER = (
 
 
 def static_blocks(rows: Sequence[Row]) -> list[Block]:
-    """A table an implementation, a column a target; what is not supported, with its reasons; and the seconds."""
+    """A table an implementation, a column a target; what is not supported, with its reasons; and the seconds.
+
+    Modules that need what is not installed are left out, as those of others do.
+    """
+    rows = [row for row in rows if row.reason != NOT_INSTALLED]
     targets = sorted({row.target for row in rows if row.target}, key=_target_order)
     found: list[Block] = []
     for implementation in dict.fromkeys(row.implementation for row in rows):
@@ -115,7 +120,7 @@ def _refusals(rows: Sequence[Row]) -> list[Block]:
     lines = []
     for (status, reason, implementation), members in groups.items():
         targets = " ".join(sorted({row.target for row in members}, key=_target_order))
-        example = f"{members[0].case}: {members[0].detail}"
+        example = ": ".join(filter(None, (members[0].case, members[0].detail)))
         said = (reason, implementation, targets, str(len({row.case for row in members})), example)
         is_fine = status == "unsupported" and all(row.flags.get("tile") != "tuned" for row in members)
         lines.append((Cell(status, "" if is_fine else "bad"), *cells(said)))

@@ -9,7 +9,7 @@ from gemmgate.suite.report import units
 from gemmgate.suite.report.layout import Block, Column, Notes, Table, cells
 from gemmgate.suite.report.measured import where
 from gemmgate.suite.statistics import geometric_mean
-from gemmgate.suite.tuning.picks import Pick, picks
+from gemmgate.suite.tuning.picks import Pick, picks, skipped
 from gemmgate.suite.tuning.planned import SEARCH_S, Planned
 
 GOOD = 0.01
@@ -19,7 +19,7 @@ GOOD = 0.01
 def blocks(run: Run) -> list[Block]:
     """All of a tuning."""
     found = picks(run.rows)
-    return [_table(found), Notes(tuple(_sentences(found)), ""), where(run)]
+    return [_table(found), Notes(tuple(_sentences(found, skipped(run.rows))), ""), where(run)]
 
 
 def planned_blocks(found: Sequence[Planned], machine: str) -> list[Block]:
@@ -56,7 +56,7 @@ def _table(found: Sequence[Pick]) -> Table:
         Column("implementation", drop=2),
         Column("us", right=True),
         Column("over yardstick", right=True),
-        Column("over rule", right=True),
+        Column("over incumbent", right=True),
         Column("tiles", right=True, drop=3),
         Column("s", right=True, drop=4),
         Column("over best", right=True),
@@ -83,12 +83,16 @@ def _line(pick: Pick) -> tuple[str, ...]:
     )
 
 
-def _sentences(found: Sequence[Pick]) -> list[str]:
+def _sentences(found: Sequence[Pick], without_time: int) -> list[str]:
     good = [pick for pick in found if pick.row.status == "ok"]
     lines = [f"{units.counted(len(good), 'pick')} of {len(found)} searches."]
+    if without_time:
+        lines = [
+            f"{lines[0][:-1]}; {without_time} more of {len(found) + without_time} that were asked for had no time."
+        ]
     for name, values in (
         ("the yardstick", [pick.ratio.estimate for pick in good if pick.ratio]),
-        ("the tile without a search", [pick.gain.estimate for pick in good if pick.gain]),
+        ("the incumbent, the tile without a search", [pick.gain.estimate for pick in good if pick.gain]),
     ):
         if values:
             lines.append(

@@ -1,7 +1,8 @@
 """What the rows of a tuning say: picks, what they were confirmed against, and what a wider search would have gained.
 
 A tuning's rows differ from a run's in `phase`: `race`, `final`, `confirm`, `sweep` and `oracle` are followed by the
-tile; `incumbent` is the tile that is used without a search, `pick` what the search came to. Pure.
+tile; `incumbent` is the tile that is used without a search, `pick` what the search came to; `skipped` stands for a
+search that found no time. Pure.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from gemmgate.suite.statistics import Interval, ratio_interval
 
 PICK, INCUMBENT, YARDSTICK = "pick", "incumbent", "yardstick"
 RACE, FINAL, CONFIRM, SWEEP, ORACLE = "race", "final", "confirm", "sweep", "oracle"
+SKIPPED = "skipped"
 NO_TIME = "no_time"
-"""`reason` of a tile of a wider search that had no turn."""
+"""`reason` of a search, and of a tile of a wider search, that had no turn."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,12 @@ def _spelled(row: Row) -> str:
 def searched(rows: Iterable[Row]) -> set[tuple[str, str, str]]:
     """(family, case, implementation) of what needs no further search."""
     return {_place(row) for row in rows if row.phase == PICK}
+
+
+def skipped(rows: Iterable[Row]) -> int:
+    """Searches that were asked for, found no time, and were not made up for later."""
+    kept = list(rows)
+    return len({_place(row) for row in kept if row.phase == SKIPPED} - searched(kept))
 
 
 def _over(baseline: Row | None, row: Row) -> Interval | None:

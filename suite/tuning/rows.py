@@ -12,7 +12,18 @@ from gemmgate.suite.outcomes import block_row, row_of
 from gemmgate.suite.records import Row
 from gemmgate.suite.tuning.gpu import Gpu
 from gemmgate.suite.tuning.oracle import Sweep
-from gemmgate.suite.tuning.picks import CONFIRM, FINAL, INCUMBENT, NO_TIME, ORACLE, PICK, RACE, SWEEP, YARDSTICK
+from gemmgate.suite.tuning.picks import (
+    CONFIRM,
+    FINAL,
+    INCUMBENT,
+    NO_TIME,
+    ORACLE,
+    PICK,
+    RACE,
+    SKIPPED,
+    SWEEP,
+    YARDSTICK,
+)
 from gemmgate.suite.tuning.racing import Search
 
 _KNOWN = (
@@ -62,6 +73,13 @@ def failed_pick(item: Item, failed: Mapping[str, Any], common: Mapping[str, Any]
     """The row of a search that came to nothing: so that a resumed tuning does not try again."""
     facts = {name: failed[name] for name in _FAILED}
     return block_row(item.family, item.case, item.implementation, facts, phase=PICK, **common)
+
+
+def skipped_row(gpu: Gpu) -> Row:
+    """The row of a search that found no time: a resumed tuning makes up for it."""
+    return block_row(
+        gpu.item.family, gpu.item.case, gpu.item.implementation, _NO_TIME, phase=SKIPPED, **common_columns(gpu)
+    )
 
 
 def sweep_rows(gpu: Gpu, swept: Sweep) -> list[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,7 @@ from gemmgate.suite.cases import Target
 from gemmgate.suite.catalog import Catalog
 from gemmgate.suite.errors import UnreadableError, UsageError
 from gemmgate.suite.records import Stack
+from gemmgate.suite.store.files import explained, make_folders, sync_folder, write_whole
 from gemmgate.suite.tuning.picks import Pick
 
 Table = Mapping[str, Any]
@@ -37,10 +39,10 @@ def folder_of(package: str) -> Path:
 def read(path: Path) -> Table | None:
     """A table; None where there is none. Raises `UnreadableError` with the reason where it is not to be used."""
     try:
-        return _tuned.parse(path.read_text(encoding="utf-8"), str(path))
+        return _tuned.read(path)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise UnreadableError(str(error)) from error
 
 
@@ -78,12 +80,20 @@ def _best(case: str, yardstick: str, entries: Mapping[str, Any]) -> dict[str, An
     return dict(best)
 
 
-def write(path: Path, table: Table) -> None:
-    """All of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(spelled(table), encoding="utf-8")
-    temporary.replace(path)
+def write(path: Path, table: Table, then: str = "") -> None:
+    """All of it or nothing. Raises `UnwritableError`, which ends in `then`, where it cannot be written."""
+    temporary = path.with_name(path.name + ".new")  # a name that no kernel reads
+    with explained("write", path, then):
+        make_folders(path.parent)
+        try:
+            temporary.unlink(missing_ok=True)
+            write_whole(temporary, spelled(table).encode())
+            temporary.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+        sync_folder(path.parent)
 
 
 def spelled(table: Table) -> str:

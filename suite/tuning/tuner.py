@@ -18,7 +18,7 @@ from gemmgate.suite.tuning.gpu import Gpu, Lost, compile_ahead
 from gemmgate.suite.tuning.oracle import sweep
 from gemmgate.suite.tuning.pool import Pool
 from gemmgate.suite.tuning.racing import Rules, Search, search
-from gemmgate.suite.tuning.rows import common_columns, failed_pick, search_rows, sweep_rows
+from gemmgate.suite.tuning.rows import common_columns, failed_pick, search_rows, skipped_row, sweep_rows
 from gemmgate.suite.workers import Worker
 
 AHEAD = 3
@@ -87,6 +87,7 @@ class Tuner:
             begin = time.monotonic()
             if self._left_s() < _SPARE * (sum(taken_s) / len(taken_s) if taken_s else 0.0):
                 self.skipped = list(items[index:])
+                self.sink([skipped_row(self._gpu(item, {}, 0.0)) for item in self.skipped])
                 break
             for later in range(index, min(index + 1 + AHEAD, len(items))):
                 self._begin_compiling(items[later], later, rules)
@@ -136,7 +137,7 @@ class Tuner:
         space = replace(self._spaces[item], incumbent=self._incumbent(item))
         excluded: dict[str, dict[str, Any]] = {}
         for _ in range(_ATTEMPTS):
-            gpu = Gpu(self.worker, self.pool, item, self.limits, float(index), self.seed, excluded)
+            gpu = self._gpu(item, excluded, float(index))
             try:
                 gpu.begin()
                 found = self._race(gpu, space, rules, partial(_is_past, begin + _PATIENCE * share_s))
@@ -154,6 +155,9 @@ class Tuner:
                 return found, rows
         failed = list(excluded.values())[-1]
         return Search(), [failed_pick(item, failed, common_columns(gpu))]
+
+    def _gpu(self, item: Item, excluded: Mapping[str, dict[str, Any]], priority: float) -> Gpu:
+        return Gpu(self.worker, self.pool, item, self.limits, priority, self.seed, excluded)
 
     def _race(self, gpu: Gpu, space: Space, rules: Rules, out_of_time: Callable[[], bool]) -> Search:
         """Begins with the incumbent, with what won in cases before, and with the model's and the covering choice."""
