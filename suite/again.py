@@ -35,7 +35,10 @@ def go_on(run: Run, root: Path) -> str:
 
     It has the options of the first call that its run does not hold, such as the device, and no limit of time.
     """
-    words = shlex.split(run.command)[1:]
+    try:
+        words = shlex.split(run.command)[1:]
+    except ValueError:  # not a command that a shell would take: a damaged file, or one of another program
+        return ""
     command = next((word for word in words if not word.startswith("-")), "run")
     if command not in _RESUMABLE:
         return ""

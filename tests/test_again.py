@@ -35,9 +35,11 @@ def test_what_the_run_holds_is_left_out_and_the_rest_is_kept(command: str, word:
     assert go_on(make_run("ID", command=command), Path("r")) == f"gemmgate {word} --resume ID {kept}--results r"
 
 
-@pytest.mark.parametrize("command", ["gemmgate try my.py:f --family dense_splitk", "gemmgate timers"])
+@pytest.mark.parametrize(
+    "command", ["gemmgate try my.py:f --family dense_splitk", "gemmgate timers", "gemmgate run --case 'm32"]
+)
 def test_what_cannot_be_resumed_has_no_such_command(command: str) -> None:
-    """A trial and a comparison of timers are made anew."""
+    """A trial and a comparison of timers are made anew; so is what a damaged file says, here an open quote."""
     assert go_on(make_run(command=command), Path("r")) == ""
 
 
