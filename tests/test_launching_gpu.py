@@ -27,7 +27,7 @@ def test_the_state_is_old_after_what_a_case_does() -> None:
         assert not launching.is_young(launching.node_s)
 
 
-def test_launches_come_back_without_their_witness() -> None:
+def test_launches_come_back_without_their_sentinel() -> None:
     """As many seconds as launches, each more than nothing, in the old state."""
     launching = of_device(torch.cuda.current_device())
     launching.steady()

@@ -121,7 +121,7 @@ def test_a_table_reads_as_it_was_written(tmp_path: Path) -> None:
     assert tables.read(tmp_path / "none.json") is None
 
 
-@pytest.mark.parametrize("call", ["os.pwrite", "pathlib.Path.replace"])
+@pytest.mark.parametrize("call", ["os.pwrite", "pathlib.Path.rename"])
 def test_a_table_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     """Where the disk is full the old table stays, with nothing beside it, and the error says what to do."""
     path = tmp_path / "tuned" / "nvidia-h200.json"

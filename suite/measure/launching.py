@@ -34,15 +34,15 @@ class Launching:
     """Keeps a worker in the old state.
 
     `node` gives seconds of a node, and the SM clock in hertz where that was the same before and after; `age` works on
-    another stream; `witness` is the launch of `NODES` nodes that tells the state of what was timed just before it.
+    another stream; `sentinel` is the launch of `NODES` nodes that tells the state of what was timed just before it.
     """
 
     def __init__(
-        self, node: Callable[[], tuple[float, float | None]], age: Callable[[], None], witness: Callable[[], Launch]
+        self, node: Callable[[], tuple[float, float | None]], age: Callable[[], None], sentinel: Callable[[], Launch]
     ) -> None:
         self._node = node
         self._age = age
-        self._witness = witness
+        self._sentinel = sentinel
         self._cycles = self._highest_hz = 0.0
         self.node_s: float | None = None
         """Seconds of a node when it was looked at last."""
@@ -65,18 +65,18 @@ class Launching:
         self._cycles = cycles or self._cycles
 
     def start(self, clock: Clock, launches: Sequence[Launch]) -> Finish:
-        """As `clock.start`, with the witness behind; what was in the young state is taken again in the old one."""
-        queued = [*launches, self._witness()]
+        """As `clock.start`, with the sentinel behind; what was in the young state is taken again in the old one."""
+        queued = [*launches, self._sentinel()]
         first = clock.start(queued)
 
         def finish() -> list[float]:
-            *seconds, witness_s = first()
+            *seconds, sentinel_s = first()
             for _ in range(_RETAKEN):
-                if not self.is_young(witness_s / NODES):
+                if not self.is_young(sentinel_s / NODES):
                     break
                 self.moved += 1
                 self.steady()
-                *seconds, witness_s = clock.start(queued)()
+                *seconds, sentinel_s = clock.start(queued)()
             return seconds
 
         return finish

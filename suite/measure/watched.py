@@ -43,7 +43,7 @@ class WatchedClock:
                 self._read()
             seconds = finish()
             starved = self._clock.starved if isinstance(self._clock, EventClock) else [False] * len(launches)
-            # A witness behind them is none of the launches.
+            # A sentinel behind them is none of the launches.
             self._starved.update(id(launch) for launch, is_so in zip(launches, starved, strict=False) if is_so)
             self._rounds += 1
             return seconds

@@ -107,9 +107,12 @@ def write_at(file: int, content: bytes, start: int) -> None:
         raise
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """A new file, all of it or none: written under a temporary name beside its place, then renamed."""
-    if path.exists():
+def write_whole(path: Path, content: bytes, *, anew: bool = False) -> None:
+    """A file, all of it or none: written under a temporary name beside its place, then renamed.
+
+    One that is there already is an error, unless it is to be written `anew`.
+    """
+    if path.exists() and not anew:
         raise FileExistsError(errno.EEXIST, "A file of this name exists already", str(path))
     temporary = path.with_name(path.name + ".tmp")
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +14,7 @@ from gemmgate.suite.cases import Target
 from gemmgate.suite.catalog import Catalog
 from gemmgate.suite.errors import UnreadableError, UsageError
 from gemmgate.suite.records import Stack
-from gemmgate.suite.store.files import explained, make_folders, sync_folder, write_whole
+from gemmgate.suite.store.files import explained, make_folders, write_whole
 from gemmgate.suite.tuning.picks import Pick
 
 Table = Mapping[str, Any]
@@ -82,18 +81,9 @@ def _best(case: str, yardstick: str, entries: Mapping[str, Any]) -> dict[str, An
 
 def write(path: Path, table: Table, then: str = "") -> None:
     """All of it or nothing. Raises `UnwritableError`, which ends in `then`, where it cannot be written."""
-    temporary = path.with_name(path.name + ".new")  # a name that no kernel reads
     with explained("write", path, then):
         make_folders(path.parent)
-        try:
-            temporary.unlink(missing_ok=True)
-            write_whole(temporary, spelled(table).encode())
-            temporary.replace(path)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
-        sync_folder(path.parent)
+        write_whole(path, spelled(table).encode(), anew=True)
 
 
 def spelled(table: Table) -> str:
