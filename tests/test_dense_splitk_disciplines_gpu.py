@@ -196,7 +196,7 @@ def test_captured_matmuls_do_not_share_zeros() -> None:
     """Two graphs of one call, replayed at the same time on two streams, each give the product."""
     a, b = integers(64, 32768, "cuda", 1), integers(32768, 64, "cuda", 2)
     exact = a.double() @ b.double()
-    assert dispatch._choice(64, 64, 32768, "fp32", "ieee", a.device, False).tile is not None
+    assert dispatch._choice(64, 64, 32768, "fp32", "ieee", a.device, True, False).tile is not None
     assert torch.equal(matmul(a, b).double(), exact)
     used = zeros._reserve[torch.device("cuda", torch.cuda.current_device())][1]
     graphs = []

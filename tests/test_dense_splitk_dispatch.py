@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gemmgate.kernels import _tuned, dense_splitk
 from gemmgate.kernels._triton.zeros import zeros
-from gemmgate.kernels.dense_splitk import FAMILY, dispatch, matmul
+from gemmgate.kernels.dense_splitk import FAMILY, dispatch, matmul, triton_split_k
 from gemmgate.suite.cases import Target
 from tests.test_dense_splitk_triton import run_child
 
@@ -74,6 +74,43 @@ def test_deterministic_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     tuned(monkeypatch, {case.name: {"implementation": "atomic_arrival", "tile": None}})
     assert dispatch.choose(case, H200).name == "atomic_arrival"
     assert dispatch.choose(case, H200, deterministic=True).name == "two_launches"
+
+
+PLAIN = {"block_m": 32, "block_n": 32, "block_k": 64, "splits": 64, "num_warps": 4, "num_stages": 3}
+TSK_ENTRY = {"implementation": "triton_split_k", "tile": PLAIN | {"reduce_block": 16, "overlap": True}}
+OF_TWO = {"implementation": "two_launches", "tile": PLAIN | {"block_n": 16, "splits": 7, "overlap": True}}
+
+
+def test_a_plain_product_is_what_was_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case tuned for `triton_split_k` is computed by it, with the tile of the entry; bits repeat with it."""
+    case = BY_NAME["m64-n64-k28672-fp32"]
+    tuned(monkeypatch, {case.name: TSK_ENTRY, f"{case.name}/two_launches": OF_TWO})
+    choice = dispatch.choose(case, H200)
+    assert (choice.name, choice.why, choice.tile_data) == ("triton_split_k", "tuned", TSK_ENTRY["tile"])
+    assert dispatch.choose(case, H200, deterministic=True) == choice
+    # Its kernel refuses TF32 and bf16 before sm_80.
+    assert dispatch.choose(BY_NAME["m64-n64-k28672-bf16"], Target("sm_75", sm_count=40)).name == "cublas"
+
+
+@pytest.mark.parametrize("is_tuned", [True, False])
+def test_an_epilogue_takes_two_launches(is_tuned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an epilogue such a case takes `two_launches`: its own tile where that was tuned, else the entry's."""
+    case = BY_NAME["m64-n64-k28672-fp32"]
+    tuned(monkeypatch, {case.name: TSK_ENTRY} | ({f"{case.name}/two_launches": OF_TWO} if is_tuned else {}))
+    choice = dispatch.choose(case, H200, plain=False)
+    wanted = OF_TWO["tile"] if is_tuned else PLAIN | {"overlap": True}
+    assert (choice.name, choice.why) == ("two_launches", "tuned")
+    assert choice.tile_data is not None and wanted.items() <= choice.tile_data.items()
+
+
+def test_untuned_products_of_ragged_k(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Untuned, `triton_split_k` computes what has no epilogue where its K tiles do not divide K, by its own rule."""
+    tuned(monkeypatch, {})
+    ragged = BY_NAME["m40-n40-k25776-bf16"]
+    choice = dispatch.choose(ragged, H200)
+    assert (choice.name, choice.why, choice.tile) == ("triton_split_k", "rule", triton_split_k.rule(ragged, H200))
+    assert dispatch.choose(ragged, H200, plain=False).name == "two_launches"
+    assert dispatch.choose(BY_NAME["m24-n24-k58368-bf16"], H200).name == "two_launches"
 
 
 def test_entry_of_another_implementation_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
