@@ -29,17 +29,24 @@ def tuned(monkeypatch: pytest.MonkeyPatch, entries: Mapping[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "chosen"),
     [
-        ("m32-n32-k32768-bf16", "two_launches"),
+        ("m32-n32-k32768-bf16", "triton_split_k"),
+        ("m40-n40-k25776-bf16", "triton_split_k"),
+        ("m64-n64-k65536-bf16", "two_launches"),
         ("m32-n256-k16384-bf16", "two_launches"),
         ("m128-n128-k32768-bf16", "cublas"),
         ("m512-n512-k512-bf16", "cublas"),
         ("m4096-n4096-k4096-fp32", "cublas"),
         ("m32-n256-k16384-tf32", "cublas"),
-        ("m24-n24-k58368-tf32", "two_launches"),
+        ("m24-n24-k58368-tf32", "triton_split_k"),
+        ("m56-n56-k56320-tf32", "two_launches"),
+        ("m56-n56-k44537-tf32", "cublas"),
+        ("m64-n64-k65536-fp32", "two_launches"),
+        ("m64-n64-k177147-fp32", "cublas"),
+        ("m32-n32-k65537-fp32", "triton_split_k"),
     ],
 )
 def test_rule(name: str, chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a table a small C takes two launches that overlap, a larger one the library."""
+    """Without a table a small C takes launches that overlap, a larger one, or fp32 with a long odd K, the library."""
     tuned(monkeypatch, {})
     choice = dispatch.choose(BY_NAME[name], H200)
     assert (choice.name, choice.why) == (chosen, "rule")
@@ -103,14 +110,14 @@ def test_an_epilogue_takes_two_launches(is_tuned: bool, monkeypatch: pytest.Monk
     assert choice.tile_data is not None and wanted.items() <= choice.tile_data.items()
 
 
-def test_untuned_products_of_ragged_k(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Untuned, `triton_split_k` computes what has no epilogue where its K tiles do not divide K, by its own rule."""
+@pytest.mark.parametrize("name", ["m40-n40-k25776-bf16", "m32-n32-k32768-tf32", "m16-n16-k4096-fp32"])
+def test_untuned_products_of_triton_split_k(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where `triton_split_k` computes an untuned product it does so by its own rule, and never with an epilogue."""
     tuned(monkeypatch, {})
-    ragged = BY_NAME["m40-n40-k25776-bf16"]
-    choice = dispatch.choose(ragged, H200)
-    assert (choice.name, choice.why, choice.tile) == ("triton_split_k", "rule", triton_split_k.rule(ragged, H200))
-    assert dispatch.choose(ragged, H200, plain=False).name == "two_launches"
-    assert dispatch.choose(BY_NAME["m24-n24-k58368-bf16"], H200).name == "two_launches"
+    case = BY_NAME[name]
+    choice = dispatch.choose(case, H200)
+    assert (choice.name, choice.why, choice.tile) == ("triton_split_k", "rule", triton_split_k.rule(case, H200))
+    assert dispatch.choose(case, H200, plain=False).name == "two_launches"
 
 
 def test_entry_of_another_implementation_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

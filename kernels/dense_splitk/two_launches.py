@@ -105,10 +105,17 @@ def launch(problem: Problem, tile: Tile, scratch: Scratch) -> tuple[Any, ...]:
 
 
 def _rule(case: Case, target: Target) -> Tile:
-    """What `untuned` chooses. In TF32 the warps of a small tile cut its K tiles: none rounds what another does."""
+    """What `untuned` chooses. In TF32 the warps of a small tile cut its K tiles: none rounds what another does.
+
+    Of the smallest ones a K tile of 64, 16 a warp, then does for ranges of any length.
+    """
     tile = untuned.choose(case, target)
     if case.precision == "tf32" and tile.block_m < 64 and target.is_gpu:
         tile = replace(tile, slices=tile.num_warps)
+        if tile.size == 16 * 16:
+            each = ceil_div(ceil_div(case.dims["k"], 64), max(1, target.sm_count // 2))
+            splits = max(1, ceil_div(ceil_div(case.dims["k"], 64), max(1, each)))
+            tile = replace(tile, block_k=64, splits=splits, num_stages=5)
     return _overlapping(target, tile)
 
 
