@@ -29,12 +29,11 @@ from gemmgate.kernels.dense_splitk import (
     eager,
     last_arrival,
     triton_split_k,
-    two_launches,
 )
 from gemmgate.kernels.dense_splitk.cases import case_of, sizes
 from gemmgate.kernels.dense_splitk.discipline import Discipline, Problem, Scratch
 from gemmgate.kernels.dense_splitk.inputs import TORCH_DTYPE
-from gemmgate.kernels.dense_splitk.tiling import Tile
+from gemmgate.kernels.dense_splitk.tiling import OVERLAP_CAPABILITY, Tile
 from gemmgate.kernels.dense_splitk.tuned_tile import entry_of
 from gemmgate.suite.cases import Case, Implementation, Inputs, Prepared, Refusal, Target
 from gemmgate.suite.cases import Tile as TileData
@@ -134,7 +133,7 @@ def rule(case: Case, target: Target) -> str:
     aligned_c, other_c, proven_k = _PROVEN_FP32.get(case.precision, (_MOST_C, _MOST_C, k))
     if m * n > (aligned_c if k % 4 == 0 else other_c) and k >= proven_k:
         return _LIBRARY
-    if target.compute_capability >= two_launches.OVERLAP_CAPABILITY:
+    if target.compute_capability >= OVERLAP_CAPABILITY:
         return "two_launches"
     if m * n > _SMALL_C and load("grid_barrier").supports(case, target) is None:
         return "grid_barrier"

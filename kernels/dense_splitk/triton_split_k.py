@@ -37,7 +37,7 @@ from gemmgate.kernels._triton.device import round_to_tf32, store_cast
 from gemmgate.kernels._triton.product import grouped_tile, told, units_of
 from gemmgate.kernels.dense_splitk import untuned
 from gemmgate.kernels.dense_splitk.cases import ITEM_BYTES, case_of, sizes
-from gemmgate.kernels.dense_splitk.tiling import GROUP, ceil_div
+from gemmgate.kernels.dense_splitk.tiling import GROUP, OVERLAP_CAPABILITY, ceil_div
 from gemmgate.suite.cases import Call, Case, Footprint, Implementation, Inputs, Prepared, Refusal, Target
 from gemmgate.suite.cases import Tile as TileData
 
@@ -46,8 +46,6 @@ _MAX_SPLITS = 65535
 """The second axis of a grid."""
 _SHARED_BYTES = 48 * 1024
 """What every GPU has: used where the target does not say."""
-_OVERLAP_CAPABILITY = 90
-"""From here on a launch can be a programmatic dependent of the one before."""
 _REDUCED_AT_ONCE = 4096
 """Partials that one program of the second launch holds in registers."""
 NAME = "triton_split_k"
@@ -152,7 +150,7 @@ def _reduce_block(m: int, n: int, multiprocessors: int) -> int:
 
 
 def _can_overlap(target: Target) -> bool:
-    return target.compute_capability >= _OVERLAP_CAPABILITY
+    return target.compute_capability >= OVERLAP_CAPABILITY
 
 
 def tile_of(data: TileData) -> Tile:

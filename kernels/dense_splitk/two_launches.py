@@ -29,12 +29,9 @@ from gemmgate.kernels.dense_splitk import tiling, untuned
 from gemmgate.kernels.dense_splitk.discipline import Discipline, Problem, Scratch, arguments, implementation
 from gemmgate.kernels.dense_splitk.grid_barrier import finish_slice, parts_at_once, slice_size
 from gemmgate.kernels.dense_splitk.last_arrival import partials
-from gemmgate.kernels.dense_splitk.tiling import Tile, ceil_div, tiles_of_c
+from gemmgate.kernels.dense_splitk.tiling import Tile, ceil_div, overlapping, tiles_of_c
 from gemmgate.kernels.dense_splitk.tuned_tile import choose_tile
 from gemmgate.suite.cases import Case, Footprint, Target
-
-OVERLAP_CAPABILITY = 90
-"""From here on a launch can begin before the one it depends on has ended."""
 
 
 @triton.jit
@@ -116,15 +113,11 @@ def _rule(case: Case, target: Target) -> Tile:
             each = ceil_div(ceil_div(case.dims["k"], 64), max(1, target.sm_count // 2))
             splits = max(1, ceil_div(ceil_div(case.dims["k"], 64), max(1, each)))
             tile = replace(tile, block_k=64, splits=splits, num_stages=5)
-    return _overlapping(target, tile)
+    return overlapping(target, tile)
 
 
 def tiles(case: Case, target: Target) -> list[Tile]:
-    return [_overlapping(target, tile) for tile in tiling.space(case, target)]
-
-
-def _overlapping(target: Target, tile: Tile) -> Tile:
-    return replace(tile, overlap=target.compute_capability >= OVERLAP_CAPABILITY)
+    return [overlapping(target, tile) for tile in tiling.space(case, target)]
 
 
 def footprint(case: Case, tile: Tile) -> Footprint:
