@@ -32,8 +32,11 @@ def tuned(monkeypatch: pytest.MonkeyPatch, entries: Mapping[str, Any]) -> None:
         ("m32-n32-k32768-bf16", "triton_split_k"),
         ("m40-n40-k25776-bf16", "triton_split_k"),
         ("m64-n64-k65536-bf16", "two_launches"),
-        ("m32-n256-k16384-bf16", "two_launches"),
-        ("m128-n128-k32768-bf16", "cublas"),
+        ("m32-n256-k16384-bf16", "triton_split_k"),
+        ("m32-n256-k16384-fp32", "two_launches"),
+        ("m128-n128-k32768-bf16", "triton_split_k"),
+        ("m128-n128-k32768-fp32", "cublas"),
+        ("m256-n256-k65536-bf16", "cublas"),
         ("m512-n512-k512-bf16", "cublas"),
         ("m4096-n4096-k4096-fp32", "cublas"),
         ("m32-n256-k16384-tf32", "cublas"),
@@ -59,6 +62,7 @@ def test_rule_before_launches_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     a100 = Target("sm_80", sm_count=108, shared_bytes=166912)
     names = [dispatch.choose(BY_NAME[name], a100).name for name in ("m32-n32-k32768-bf16", "m64-n64-k65536-bf16")]
     assert names == ["last_arrival", "grid_barrier"]
+    assert dispatch.choose(BY_NAME["m128-n128-k32768-bf16"], a100).name == "cublas"
 
 
 def test_table_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ into a CUDA graph: it waits for nothing, and allocates its output and the kernel
 from __future__ import annotations
 
 import importlib
+import math
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -49,13 +50,15 @@ _LEAST_K_PER_SIDE = 8
 """K over the longer side of C: below, splitting K has too little to share out."""
 _LEAST_K = 512
 """Two launches take 3.3 us at least on an H200; the library takes 4.0 us for a K of 512, and less for a shorter one."""
-_MOST_C = 32 * 256
-"""Larger ones are left to the library: untuned, ours lose at 256 x 256 on an H200, and gain little at 128 x 128."""
+_MOST_C, _MOST_LONG_C, _LONG_K_PER_SIDE = 32 * 256, 128 * 128, 256
+"""Larger ones are left to the library: untuned, ours lose at 256 x 256 on an H200. At 128 x 128 they win in 16 bits,
+where launches overlap and K over the longer side is as long."""
 _PROVEN_FP32 = {"ieee": (64 * 64, 48 * 48, 32768), "tf32": (64 * 64, 0, 16384)}
 """Elements of C; the same where rows of A do not begin at 16 bytes; and K, from which on a larger C is left to the
 library: it was as fast or faster in some of what was measured on an H200."""
-_FASTER_PLAIN = 32
-"""Up to here `triton_split_k` is ahead of `two_launches`, by up to 8 %; beyond, where its K tiles do not divide K."""
+_FASTER_PLAIN, _FASTER_EPILOGUE = 32, 64
+"""Up to the one longer side of C, and in 16 bits beyond the other, `triton_split_k` is ahead of `two_launches` by 3 to
+8 %; between them only where its K tiles do not divide K."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,8 @@ def _by_rule(case: Case, target: Target, plain: bool) -> Choice:
         return Choice(name, None, "rule")
     tile = load(name).choose_tile(case, target)
     m, n, k = sizes(case)
-    if plain and name == _WITH_EPILOGUE and (max(m, n) <= _FASTER_PLAIN or k % tile.block_k):
+    most = math.inf if case.dtype == "fp32" else _FASTER_EPILOGUE
+    if plain and name == _WITH_EPILOGUE and (not _FASTER_PLAIN < max(m, n) <= most or k % tile.block_k):
         return Choice(triton_split_k.NAME, triton_split_k.choose_tile(case, target), "rule")
     return Choice(name, tile, "rule")
 
@@ -128,12 +132,14 @@ def rule(case: Case, target: Target) -> str:
         return _LIBRARY
     if min(m, n) < 16:
         return "dot_product" if max(m, n) <= 64 else "last_arrival"
-    if k < max(_LEAST_K, _LEAST_K_PER_SIDE * max(m, n)) or m * n > _MOST_C:
+    overlaps = target.compute_capability >= OVERLAP_CAPABILITY
+    is_long = overlaps and case.dtype != "fp32" and k >= _LONG_K_PER_SIDE * max(m, n)
+    if k < max(_LEAST_K, _LEAST_K_PER_SIDE * max(m, n)) or m * n > (_MOST_LONG_C if is_long else _MOST_C):
         return _LIBRARY
-    aligned_c, other_c, proven_k = _PROVEN_FP32.get(case.precision, (_MOST_C, _MOST_C, k))
+    aligned_c, other_c, proven_k = _PROVEN_FP32.get(case.precision, (_MOST_LONG_C, _MOST_LONG_C, k))
     if m * n > (aligned_c if k % 4 == 0 else other_c) and k >= proven_k:
         return _LIBRARY
-    if target.compute_capability >= OVERLAP_CAPABILITY:
+    if overlaps:
         return "two_launches"
     if m * n > _SMALL_C and load("grid_barrier").supports(case, target) is None:
         return "grid_barrier"
