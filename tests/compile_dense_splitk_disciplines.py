@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import triton
 
+from gemmgate.kernels.dense_splitk import atomic_fp32
 from gemmgate.kernels.dense_splitk.cases import FORMATS, case_of
 from gemmgate.kernels.dense_splitk.discipline import plain_problem
 from gemmgate.kernels.dense_splitk.tiling import Tile, shared_bytes
@@ -26,6 +27,9 @@ TARGETS = {
     100: (148, 232448), 103: (148, 232448), 110: (20, 232448), 120: (84, 101376),
 }  # fmt: skip
 """Compute capability: multiprocessors, shared bytes of a block."""
+WORDS = (
+    "wgmma", "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "add.v4.f32", "cp.async.cg", "griddepcontrol.wait",
+)  # fmt: skip
 _CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
 
@@ -58,13 +62,19 @@ def compile_case(name: str, case: Case, arch: int, tile: Tile | None = None) -> 
         "said": shared_bytes(case, chosen),
         "limit": limit,
         "spilled": sum(spilled_bytes(kernel.asm["cubin"]) for kernel in launched),
-        "has": [word for word in ("wgmma", "cp.async.bulk.tensor", "add.v4.f32", "cp.async.cg") if word in text],
+        "has": [word for word in WORDS if word in text],
         "descriptors": sum(str(kind).startswith("tensordesc") for kind in launched[0].src.signature.values()),
         "cooperative": launched[0].metadata.launch_cooperative_grid,
     }
 
 
 HOPPER_TMA = Tile(64, 64, 128, 33, 4, 4, 1, "tma")
+BULK = (
+    atomic_fp32.Tile(256, 64, 64, 33, 4, 4, 1, "tma", overlap=True, adds="bulk"),
+    atomic_fp32.Tile(128, 256, 64, 66, 8, 4, 1, "tma", overlap=True, adds="bulk"),
+    atomic_fp32.Tile(128, 128, 64, 33, 8, 5, 1, "pointers", overlap=True, adds="bulk"),
+)
+"""Of the tiles for large C that a search may choose, some of the largest."""
 
 
 def main() -> None:
@@ -79,6 +89,9 @@ def main() -> None:
         print(json.dumps(compile_case(name, case_of(64, 64, 8192, *formats[0]), 100)))
         if name in ("last_arrival", "grid_barrier", "atomic_arrival"):
             print(json.dumps({**compile_case(name, plain, 90, HOPPER_TMA), "tile": "tma"}))
+        for bulk in BULK if name == "atomic_fp32" else ():
+            large = case_of(256, 256, 65536, "bf16", "acc32")
+            print(json.dumps({**compile_case(name, large, 90, bulk), "tile": f"bulk {bulk.loads}"}))
 
 
 if __name__ == "__main__":

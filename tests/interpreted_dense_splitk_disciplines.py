@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from gemmgate.kernels._triton.epilogue import ACTIVATIONS
+from gemmgate.kernels.dense_splitk import atomic_fp32
 from gemmgate.kernels.dense_splitk.discipline import loads_of
 from tests.gemm_layouts import FORMATS, LAYOUTS, SIZES, matrix
 from tests.jit_functions import square
@@ -57,6 +58,12 @@ def test_any_precision(tile: Any, dtype: str, precision: str) -> None:
 def test_any_tile(tile: Any, name: str) -> None:
     """One split, several, and more than there are K tiles give the product."""
     check_product(name, matrix(20, 90, "fp32", "cpu", 1), matrix(90, 33, "fp32", "cpu", 2), "ieee", tile)
+
+
+def test_bulk_reductions_are_left_to_gpus() -> None:
+    """Where there is no copy engine threads add, and nothing waits for a launch that has ended."""
+    tile = atomic_fp32.Tile(**TILE.as_data() | {"overlap": True}, adds="bulk")
+    check_product("atomic_fp32", matrix(20, 90, "fp32", "cpu", 1), matrix(90, 36, "fp32", "cpu", 2), "ieee", tile)
 
 
 @pytest.mark.parametrize(("layout_a", "layout_b"), PAIRS)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
+from gemmgate.kernels import _tuned
 from gemmgate.kernels._triton.epilogue import ACTIVATIONS
-from gemmgate.kernels.dense_splitk import dispatch, matmul
+from gemmgate.kernels.dense_splitk import dispatch, matmul, triton_split_k
 from gemmgate.kernels.dense_splitk.cases import case_of
 from gemmgate.suite.cases import Target
 from tests.gemm_layouts import LAYOUTS, SIZES, assert_product, matrix
@@ -63,10 +66,39 @@ def test_a_function_of_ones_own(k: int, monkeypatch: pytest.MonkeyPatch) -> None
     assert (matmul(a, b, activation="square").double() - exact).norm() <= 1e-6 * exact.norm()
 
 
+@pytest.mark.parametrize("beside", [{}, {"bias": True}, {"activation": "relu"}, {"out_dtype": torch.float16}])
+def test_a_tuned_product_and_what_follows_it(beside: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A size tuned for `triton_split_k` reaches it, and with anything beside another kernel; both are right."""
+    tile = {
+        "block_m": 16,
+        "block_n": 16,
+        "block_k": 64,
+        "splits": 5,
+        "num_warps": 4,
+        "num_stages": 2,
+        "reduce_block": 16,
+    }
+    entry = {"implementation": "triton_split_k", "tile": tile}
+    monkeypatch.setattr(_tuned, "lookup", lambda package, key, target: entry if "/" not in key else None)
+    monkeypatch.setattr(dispatch, "_choice", dispatch._choice.__wrapped__)
+    ran = []
+    multiply = triton_split_k.multiply
+    monkeypatch.setattr(
+        triton_split_k, "multiply", lambda a, b, tile, how: (ran.append(tile.splits), multiply(a, b, tile, how))[1]
+    )
+    a, b, bias = matrix(20, 600, "fp32", "cpu", 1), matrix(600, 33, "fp32", "cpu", 2), matrix(20, 33, "fp32", "cpu", 3)
+    exact = a.double() @ b.double()
+    exact = exact + bias.double() if "bias" in beside else exact.relu() if "activation" in beside else exact
+    found = matmul(a, b, **(beside | ({"bias": bias} if "bias" in beside else {})))
+    assert found.dtype == beside.get("out_dtype", torch.float32)
+    assert (found.double() - exact).norm() <= (1e-3 if "out_dtype" in beside else 1e-6) * exact.norm()
+    assert ran == ([] if beside else [5])
+
+
 def test_what_computes_is_not_always_the_same() -> None:
     """The sizes of these tests reach kernels and the library."""
     names = {
-        dispatch._choice(m, n, k, "fp32", "ieee", torch.device("cpu"), False).name
+        dispatch._choice(m, n, k, "fp32", "ieee", torch.device("cpu"), True, False).name
         for m, n, k in ((20, 33, 600), (5, 37, 1001), (20, 33, 16), (70, 64, 1100))
     }
     assert names == {"last_arrival", "dot_product", "cublas", "grid_barrier"}

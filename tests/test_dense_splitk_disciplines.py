@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmgate.kernels.dense_splitk import FAMILY, tiling
+from gemmgate.kernels.dense_splitk import FAMILY, atomic_fp32, tiling
 from gemmgate.kernels.dense_splitk.cases import case_of
 from gemmgate.kernels.dense_splitk.tiling import Tile
 from gemmgate.suite.cases import Implementation, Target
@@ -105,6 +105,31 @@ def test_impossible_tile_is_refused(field: str, value: int | str) -> None:
         Tile.from_data({**sound, field: value})
 
 
+@pytest.mark.parametrize(("target", "ways"), [(H200, {"threads", "bulk"}), (A100, {"threads"})])
+def test_atomic_tiles_for_a_large_c(target: Target, ways: set[str]) -> None:
+    """For 256 x 256 a search tries tiles of 16384 elements and more in one wave; bulk reductions from sm_90 on."""
+    found = discipline("atomic_fp32").tiles(case_of(256, 256, 65536, "bf16", "acc32"), target)
+    assert {tile.as_data()["adds"] for tile in found} == ways
+    assert {tile.overlap for tile in found} == {target is H200}
+    assert min(tile.size for tile in found) >= 128 * 128
+    for tile in found:
+        programs = math.ceil(256 / tile.block_m) * math.ceil(256 / tile.block_n) * tile.splits
+        assert 2 / 3 * target.sm_count < programs <= 1.5 * target.sm_count
+    assert all(atomic_fp32.Tile.from_data(tile.as_data()) == tile for tile in found)
+    # Rows of 258 sums do not begin at 16 bytes.
+    ragged = discipline("atomic_fp32").tiles(case_of(256, 258, 65536, "bf16", "acc32"), H200)
+    assert {tile.as_data()["adds"] for tile in ragged} == {"threads"}
+
+
+def test_atomic_ways_that_there_are() -> None:
+    """`adds` is one of two words, and plain tiles have none."""
+    sound = {"block_m": 16, "block_n": 16, "block_k": 64, "splits": 4, "num_warps": 4, "num_stages": 2}
+    with pytest.raises(ValueError, match="adds must be threads or bulk"):
+        atomic_fp32.Tile.from_data({**sound, "adds": "voices"})
+    with pytest.raises(ValueError, match="adds"):
+        Tile.from_data({**sound, "adds": "bulk"})
+
+
 def test_disciplines_in_the_interpreter() -> None:
     """The tests of interpreted_dense_splitk_disciplines.py pass."""
     script = str(ROOT / "tests" / "interpreted_dense_splitk_disciplines.py")
@@ -116,7 +141,8 @@ def test_disciplines_in_the_interpreter() -> None:
 def test_compile_for_gpus_that_are_not_here(tmp_path: Path) -> None:
     """Chosen tiles compile for every GPU without spills that count, in no more shared memory than said.
 
-    Hopper multiplies whole tiles by wgmma, takes descriptors in bulk, and adds four sums in one atomic.
+    Hopper multiplies whole tiles by wgmma, takes descriptors in bulk, and adds four sums in one atomic, or all of a
+    part in bulk.
     """
     script = str(ROOT / "tests" / "compile_dense_splitk_disciplines.py")
     printed = run_child(script, PYTHONPATH=str(ROOT), TRITON_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="0")
@@ -130,3 +156,9 @@ def test_compile_for_gpus_that_are_not_here(tmp_path: Path) -> None:
     # A launch fills in the descriptors among a kernel's own arguments, not those inside a tuple.
     assert {row["descriptors"] for row in rows if row.get("tile") == "tma"} == {2}
     assert "add.v4.f32" in hopper["atomic_arrival", None]
+    bulk = {row["tile"]: row for row in rows if row.get("tile", "").startswith("bulk")}
+    assert set(bulk) == {"bulk tma", "bulk pointers"}
+    for row in bulk.values():  # C's sums are a descriptor too, and the cast waits on the device
+        assert row["descriptors"] == {"bulk tma": 3, "bulk pointers": 1}[row["tile"]]
+        assert {"wgmma", "cp.reduce.async.bulk.tensor", "griddepcontrol.wait"} <= set(row["has"])
+        assert "add.v4.f32" not in row["has"]

@@ -11,8 +11,9 @@ import torch
 from gemmgate.kernels._triton import zeros
 from gemmgate.kernels._triton.epilogue import ACTIVATIONS
 from gemmgate.kernels._triton.host import target_of
-from gemmgate.kernels.dense_splitk import dispatch, dot_product, matmul
+from gemmgate.kernels.dense_splitk import atomic_fp32, dispatch, dot_product, matmul
 from gemmgate.kernels.dense_splitk.cases import case_of
+from gemmgate.kernels.dense_splitk.discipline import Scratch
 from gemmgate.kernels.dense_splitk.inputs import make_inputs
 from tests.gemm_layouts import FORMATS, LAYOUTS, SIZES, assert_product, matrix
 from tests.splitk_checks import (
@@ -58,6 +59,24 @@ def test_any_size(m: int, n: int, k: int, dtype: str, precision: str) -> None:
 def test_any_tile(tile: Any, dtype: str, precision: str, name: str) -> None:
     """One split, several, and more than there are K tiles give the product, however operands are read."""
     check_product(name, matrix(80, 1000, dtype, "cuda", 1), matrix(1000, 72, dtype, "cuda", 2), precision, tile)
+
+
+@pytest.mark.parametrize(("m", "n"), [(256, 256), (200, 132), (64, 20)])
+@pytest.mark.parametrize("loads", ["pointers", "tma"])
+@pytest.mark.parametrize(("block_m", "block_n", "num_warps"), [(128, 256, 8), (256, 64, 4), (64, 64, 4)])
+def test_bulk_reductions(block_m: int, block_n: int, num_warps: int, loads: str, m: int, n: int) -> None:
+    """Parts handed over in bulk, a piece at a time, add up exactly, within C and nowhere else, launch after launch."""
+    tile = atomic_fp32.Tile(block_m, block_n, 64, 7, num_warps, 3, 1, loads, overlap=True, adds="bulk")
+    a, b = integers(m, 2048, "cuda", 1).bfloat16(), integers(2048, n, "cuda", 2).bfloat16()
+    exact = a.double() @ b.double()
+    made = problem("atomic_fp32", a, b, "acc32", c=torch.full((m, n), float("nan"), device="cuda"))
+    guarded = torch.zeros(m * n + 2048, device="cuda")
+    scratch = Scratch(None, None, guarded[:-2048])
+    for _ in range(20):
+        made.c.fill_(float("nan"))
+        discipline("atomic_fp32").launch(made, tile, scratch)
+        assert torch.equal(made.c.double(), exact)
+        assert not guarded.any()
 
 
 @pytest.mark.parametrize(("dtype", "precision"), [("bf16", "acc32"), ("fp32", "tf32")])
@@ -196,7 +215,7 @@ def test_captured_matmuls_do_not_share_zeros() -> None:
     """Two graphs of one call, replayed at the same time on two streams, each give the product."""
     a, b = integers(64, 32768, "cuda", 1), integers(32768, 64, "cuda", 2)
     exact = a.double() @ b.double()
-    assert dispatch._choice(64, 64, 32768, "fp32", "ieee", a.device, False).tile is not None
+    assert dispatch._choice(64, 64, 32768, "fp32", "ieee", a.device, True, False).tile is not None
     assert torch.equal(matmul(a, b).double(), exact)
     used = zeros._reserve[torch.device("cuda", torch.cuda.current_device())][1]
     graphs = []

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gemmgate.kernels import _tuned, dense_splitk
 from gemmgate.kernels._triton.zeros import zeros
-from gemmgate.kernels.dense_splitk import FAMILY, dispatch, matmul
+from gemmgate.kernels.dense_splitk import FAMILY, dispatch, matmul, triton_split_k
 from gemmgate.suite.cases import Target
 from tests.test_dense_splitk_triton import run_child
 
@@ -29,17 +29,27 @@ def tuned(monkeypatch: pytest.MonkeyPatch, entries: Mapping[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "chosen"),
     [
-        ("m32-n32-k32768-bf16", "two_launches"),
-        ("m32-n256-k16384-bf16", "two_launches"),
-        ("m128-n128-k32768-bf16", "cublas"),
+        ("m32-n32-k32768-bf16", "triton_split_k"),
+        ("m40-n40-k25776-bf16", "triton_split_k"),
+        ("m64-n64-k65536-bf16", "two_launches"),
+        ("m32-n256-k16384-bf16", "triton_split_k"),
+        ("m32-n256-k16384-fp32", "two_launches"),
+        ("m128-n128-k32768-bf16", "triton_split_k"),
+        ("m128-n128-k32768-fp32", "cublas"),
+        ("m256-n256-k65536-bf16", "cublas"),
         ("m512-n512-k512-bf16", "cublas"),
         ("m4096-n4096-k4096-fp32", "cublas"),
         ("m32-n256-k16384-tf32", "cublas"),
-        ("m24-n24-k58368-tf32", "two_launches"),
+        ("m24-n24-k58368-tf32", "triton_split_k"),
+        ("m56-n56-k56320-tf32", "two_launches"),
+        ("m56-n56-k44537-tf32", "cublas"),
+        ("m64-n64-k65536-fp32", "two_launches"),
+        ("m64-n64-k177147-fp32", "cublas"),
+        ("m32-n32-k65537-fp32", "triton_split_k"),
     ],
 )
 def test_rule(name: str, chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a table a small C takes two launches that overlap, a larger one the library."""
+    """Without a table a small C takes launches that overlap, a larger one, or fp32 with a long odd K, the library."""
     tuned(monkeypatch, {})
     choice = dispatch.choose(BY_NAME[name], H200)
     assert (choice.name, choice.why) == (chosen, "rule")
@@ -52,6 +62,7 @@ def test_rule_before_launches_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     a100 = Target("sm_80", sm_count=108, shared_bytes=166912)
     names = [dispatch.choose(BY_NAME[name], a100).name for name in ("m32-n32-k32768-bf16", "m64-n64-k65536-bf16")]
     assert names == ["last_arrival", "grid_barrier"]
+    assert dispatch.choose(BY_NAME["m128-n128-k32768-bf16"], a100).name == "cublas"
 
 
 def test_table_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,6 +85,43 @@ def test_deterministic_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     tuned(monkeypatch, {case.name: {"implementation": "atomic_arrival", "tile": None}})
     assert dispatch.choose(case, H200).name == "atomic_arrival"
     assert dispatch.choose(case, H200, deterministic=True).name == "two_launches"
+
+
+PLAIN = {"block_m": 32, "block_n": 32, "block_k": 64, "splits": 64, "num_warps": 4, "num_stages": 3}
+TSK_ENTRY = {"implementation": "triton_split_k", "tile": PLAIN | {"reduce_block": 16, "overlap": True}}
+OF_TWO = {"implementation": "two_launches", "tile": PLAIN | {"block_n": 16, "splits": 7, "overlap": True}}
+
+
+def test_a_plain_product_is_what_was_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case tuned for `triton_split_k` is computed by it, with the tile of the entry; bits repeat with it."""
+    case = BY_NAME["m64-n64-k28672-fp32"]
+    tuned(monkeypatch, {case.name: TSK_ENTRY, f"{case.name}/two_launches": OF_TWO})
+    choice = dispatch.choose(case, H200)
+    assert (choice.name, choice.why, choice.tile_data) == ("triton_split_k", "tuned", TSK_ENTRY["tile"])
+    assert dispatch.choose(case, H200, deterministic=True) == choice
+    # Its kernel refuses TF32 and bf16 before sm_80.
+    assert dispatch.choose(BY_NAME["m64-n64-k28672-bf16"], Target("sm_75", sm_count=40)).name == "cublas"
+
+
+@pytest.mark.parametrize("is_tuned", [True, False])
+def test_an_epilogue_takes_two_launches(is_tuned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an epilogue such a case takes `two_launches`: its own tile where that was tuned, else the entry's."""
+    case = BY_NAME["m64-n64-k28672-fp32"]
+    tuned(monkeypatch, {case.name: TSK_ENTRY} | ({f"{case.name}/two_launches": OF_TWO} if is_tuned else {}))
+    choice = dispatch.choose(case, H200, plain=False)
+    wanted = OF_TWO["tile"] if is_tuned else PLAIN | {"overlap": True}
+    assert (choice.name, choice.why) == ("two_launches", "tuned")
+    assert choice.tile_data is not None and wanted.items() <= choice.tile_data.items()
+
+
+@pytest.mark.parametrize("name", ["m40-n40-k25776-bf16", "m32-n32-k32768-tf32", "m16-n16-k4096-fp32"])
+def test_untuned_products_of_triton_split_k(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where `triton_split_k` computes an untuned product it does so by its own rule, and never with an epilogue."""
+    tuned(monkeypatch, {})
+    case = BY_NAME[name]
+    choice = dispatch.choose(case, H200)
+    assert (choice.name, choice.why, choice.tile) == ("triton_split_k", "rule", triton_split_k.rule(case, H200))
+    assert dispatch.choose(case, H200, plain=False).name == "two_launches"
 
 
 def test_entry_of_another_implementation_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

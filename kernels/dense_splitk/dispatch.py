@@ -1,7 +1,8 @@
 """C = f(A @ B + bias), by whichever way is the fastest for the sizes: a split-K kernel, or the library.
 
 a [M, K] and b [K, N], bf16, fp16 or fp32, any strides. The choice is a pure function of sizes, dtype and device:
-what was tuned for the device and the case, else a rule. It is made once for each of them and remembered.
+what was tuned for the device and the case, else a rule. It is made once for each of them and remembered. A product
+with nothing behind it may be `triton_split_k`'s, which takes no epilogue: the very kernel and tile that were timed.
 
 `matmul` is an opaque operator with a fake, so that it compiles and exports with dynamic sizes, and can be captured
 into a CUDA graph: it waits for nothing, and allocates its output and the kernel's scratch.
@@ -12,8 +13,9 @@ into a CUDA graph: it waits for nothing, and allocates its output and the kernel
 from __future__ import annotations
 
 import importlib
+import math
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 import torch
@@ -21,11 +23,18 @@ from torch import Tensor
 
 from gemmgate.kernels._triton import host, zeros
 from gemmgate.kernels._triton.epilogue import ACTIVATIONS
-from gemmgate.kernels.dense_splitk import DISCIPLINES, cublas, discipline, eager, last_arrival, two_launches
+from gemmgate.kernels.dense_splitk import (
+    DISCIPLINES,
+    cublas,
+    discipline,
+    eager,
+    last_arrival,
+    triton_split_k,
+)
 from gemmgate.kernels.dense_splitk.cases import case_of, sizes
 from gemmgate.kernels.dense_splitk.discipline import Discipline, Problem, Scratch
 from gemmgate.kernels.dense_splitk.inputs import TORCH_DTYPE
-from gemmgate.kernels.dense_splitk.tiling import Tile
+from gemmgate.kernels.dense_splitk.tiling import OVERLAP_CAPABILITY, Tile
 from gemmgate.kernels.dense_splitk.tuned_tile import entry_of
 from gemmgate.suite.cases import Case, Implementation, Inputs, Prepared, Refusal, Target
 from gemmgate.suite.cases import Tile as TileData
@@ -33,27 +42,37 @@ from gemmgate.suite.cases import Tile as TileData
 _PACKAGE = "gemmgate.kernels.dense_splitk"
 _WORDS = {dtype: word for word, dtype in TORCH_DTYPE.items()}
 _LIBRARY = "cublas"
-_ALIASES = {"triton_split_k": "two_launches"}
-"""What was tuned under a name and is computed alike under another, which takes an epilogue."""
+_WITH_EPILOGUE = "two_launches"
+"""Takes the place of `triton_split_k`, which it is but for its loop, where an epilogue follows the sum."""
 _SMALL_C = 48 * 48
 """Up to here one program adds a tile's parts in no time."""
 _LEAST_K_PER_SIDE = 8
 """K over the longer side of C: below, splitting K has too little to share out."""
 _LEAST_K = 512
 """Two launches take 3.3 us at least on an H200; the library takes 4.0 us for a K of 512, and less for a shorter one."""
-_MOST_C = 32 * 256
-"""Larger ones are left to the library: untuned, ours lose at 256 x 256 on an H200, and gain little at 128 x 128."""
-_PROVEN_FP32 = {"ieee": (48 * 48, 32768), "tf32": (32 * 32, 16384)}
-"""Elements of C, and K: from there on the library was as fast or faster in some of what was measured on an H200."""
+_MOST_C, _MOST_LONG_C, _LONG_K_PER_SIDE = 32 * 256, 128 * 128, 256
+"""Larger ones are left to the library: untuned, ours lose at 256 x 256 on an H200. At 128 x 128 they win in 16 bits,
+where launches overlap and K over the longer side is as long."""
+_PROVEN_FP32 = {"ieee": (64 * 64, 48 * 48, 32768), "tf32": (64 * 64, 0, 16384)}
+"""Elements of C; the same where rows of A do not begin at 16 bytes; and K, from which on a larger C is left to the
+library: it was as fast or faster in some of what was measured on an H200."""
+_FASTER_PLAIN, _FASTER_EPILOGUE = 32, 64
+"""Up to the one longer side of C, and in 16 bits beyond the other, `triton_split_k` is ahead of `two_launches` by 3 to
+8 %; between them only where its K tiles do not divide K."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The name of a discipline with its tile, or `cublas` without one; `why` is `tuned` or `rule`."""
+    """What computes with its tile, or `cublas` without one; `why` is `tuned` or `rule`."""
 
     name: str
-    tile: Tile | None
+    tile: Tile | triton_split_k.Tile | None
     why: str
+
+    @property
+    def tile_data(self) -> TileData | None:
+        """The tile as it is recorded."""
+        return None if self.tile is None else asdict(self.tile)
 
 
 def load(name: str) -> Discipline:
@@ -62,21 +81,39 @@ def load(name: str) -> Discipline:
     return found
 
 
-def choose(case: Case, target: Target, *, deterministic: bool = False) -> Choice:
+def choose(case: Case, target: Target, *, plain: bool = True, deterministic: bool = False) -> Choice:
     """What computes a case: the tuned table's entry under the case's name, else the rule's.
 
-    With `deterministic`, an entry that adds in the order of arrival does not count. Pure.
+    Without `plain` an epilogue follows the sum, or C has another dtype: `triton_split_k`, which takes neither, then
+    hands over to the tile tuned for `two_launches`, else to its own tile there. With `deterministic`, an entry that
+    adds in the order of arrival does not count. Pure.
     """
     entry = entry_of(case, target)
-    name = _ALIASES.get(entry["implementation"], entry["implementation"]) if entry is not None else ""
+    name = entry["implementation"] if entry is not None else ""
+    if name == triton_split_k.NAME and not plain:
+        entry, name = entry_of(case, target, _WITH_EPILOGUE) or entry, _WITH_EPILOGUE
     if name == _LIBRARY:
         return Choice(_LIBRARY, None, "tuned")
+    if entry is not None and name == triton_split_k.NAME and triton_split_k.supports(case, target) is None:
+        tile = triton_split_k.tile_of(entry["tile"]) if entry["tile"] else triton_split_k.choose_tile(case, target)
+        return Choice(name, tile, "tuned")
     if entry is not None and name in (*DISCIPLINES, "dot_product"):
         found = load(name)
         if found.supports(case, target) is None and (found.deterministic or not deterministic):
             return Choice(name, _tile_of(found, entry["tile"], case, target), "tuned")
+    return _by_rule(case, target, plain)
+
+
+def _by_rule(case: Case, target: Target, plain: bool) -> Choice:
     name = rule(case, target)
-    return Choice(name, None if name == _LIBRARY else load(name).choose_tile(case, target), "rule")
+    if name == _LIBRARY:
+        return Choice(name, None, "rule")
+    tile = load(name).choose_tile(case, target)
+    m, n, k = sizes(case)
+    most = math.inf if case.dtype == "fp32" else _FASTER_EPILOGUE
+    if plain and name == _WITH_EPILOGUE and (not _FASTER_PLAIN < max(m, n) <= most or k % tile.block_k):
+        return Choice(triton_split_k.NAME, triton_split_k.choose_tile(case, target), "rule")
+    return Choice(name, tile, "rule")
 
 
 def _tile_of(found: Discipline, data: TileData | None, case: Case, target: Target) -> Tile:
@@ -95,12 +132,14 @@ def rule(case: Case, target: Target) -> str:
         return _LIBRARY
     if min(m, n) < 16:
         return "dot_product" if max(m, n) <= 64 else "last_arrival"
-    if k < max(_LEAST_K, _LEAST_K_PER_SIDE * max(m, n)) or m * n > _MOST_C:
+    overlaps = target.compute_capability >= OVERLAP_CAPABILITY
+    is_long = overlaps and case.dtype != "fp32" and k >= _LONG_K_PER_SIDE * max(m, n)
+    if k < max(_LEAST_K, _LEAST_K_PER_SIDE * max(m, n)) or m * n > (_MOST_LONG_C if is_long else _MOST_C):
         return _LIBRARY
-    proven_c, proven_k = _PROVEN_FP32.get(case.precision, (_MOST_C, k))
-    if m * n > proven_c and k >= proven_k:
+    aligned_c, other_c, proven_k = _PROVEN_FP32.get(case.precision, (_MOST_LONG_C, _MOST_LONG_C, k))
+    if m * n > (aligned_c if k % 4 == 0 else other_c) and k >= proven_k:
         return _LIBRARY
-    if target.compute_capability >= two_launches.OVERLAP_CAPABILITY:
+    if overlaps:
         return "two_launches"
     if m * n > _SMALL_C and load("grid_barrier").supports(case, target) is None:
         return "grid_barrier"
@@ -146,9 +185,13 @@ def _matmul_op(a: Tensor, b: Tensor, bias: Tensor | None, activation: str, out_d
     precision = "acc32"
     if a.dtype == torch.float32:
         precision = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
-    choice = _choice(m, n, k, _WORDS[a.dtype], precision, a.device, torch.are_deterministic_algorithms_enabled())
+    plain = bias is None and not activation and out_dtype in (None, a.dtype)
+    repeatable = torch.are_deterministic_algorithms_enabled()
+    choice = _choice(m, n, k, _WORDS[a.dtype], precision, a.device, plain, repeatable)
     if choice.tile is None and activation in ("", *eager.FUNCTIONS):
         return eager.matmul(a, b, bias, activation, out_dtype)
+    if isinstance(choice.tile, triton_split_k.Tile):
+        return triton_split_k.multiply(a, b, choice.tile, precision)
     c = torch.empty(m, n, dtype=out_dtype or a.dtype, device=a.device)
     name, tile = choice.name, choice.tile
     if tile is None:  # the library does not know this activation
@@ -169,8 +212,11 @@ def _(a: Tensor, b: Tensor, bias: Tensor | None, activation: str, out_dtype: tor
 
 
 @lru_cache(maxsize=4096)
-def _choice(m: int, n: int, k: int, word: str, precision: str, device: torch.device, deterministic: bool) -> Choice:
-    return choose(case_of(m, n, k, word, precision), host.target_of(device), deterministic=deterministic)
+def _choice(
+    m: int, n: int, k: int, word: str, precision: str, device: torch.device, plain: bool, deterministic: bool
+) -> Choice:
+    case = case_of(m, n, k, word, precision)
+    return choose(case, host.target_of(device), plain=plain, deterministic=deterministic)
 
 
 def _scratch(found: Discipline, problem: Problem, tile: Tile) -> Scratch:
@@ -196,7 +242,9 @@ def prepare(case: Case, example: Inputs, target: Target, tile: TileData | None =
     choice = choose(case, target)
     if choice.tile is None:
         return cublas.prepare(case, example, target, tile)
-    tile = tile or choice.tile.as_data()
+    tile = tile or choice.tile_data
+    if choice.name == triton_split_k.NAME:
+        return triton_split_k.prepare(case, example, target, tile)
     return discipline.prepare(load(choice.name), discipline.plain_problem, case, example, target, tile)
 
 

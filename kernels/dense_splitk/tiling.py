@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from gemmgate.kernels.dense_splitk.cases import ITEM_BYTES, sizes
 from gemmgate.suite.cases import Case, Footprint, Target
@@ -27,8 +27,10 @@ _FEWEST_IN_FLIGHT, _MOST_IN_FLIGHT = 8 * 1024, 192 * 1024
 """Bytes that a program's pipeline holds: fewer do not hide the memory's latency, more only take space."""
 _MOST_SUMS_A_THREAD = 128
 """fp32 sums that a thread holds in registers, of the 255 it has."""
-_KINDS: Mapping[str, Callable[[Any], Any]] = {"loads": str, "overlap": bool}
+_KINDS: Mapping[str, Callable[[Any], Any]] = {"loads": str, "adds": str, "overlap": bool}
 """Of the fields of a tile that are no numbers."""
+OVERLAP_CAPABILITY = 90
+"""From here on a launch can begin before the one it depends on has ended."""
 _LARGE_C = 128 * 128
 """Elements from which on parts are as many bytes as operands: fewer programs than multiprocessors may be better."""
 _DOT_K = 16
@@ -84,6 +86,14 @@ class Tile:
             return cls(**{name: _KINDS.get(name, int)(value) for name, value in data.items()})
         except TypeError as error:
             raise ValueError(f"No tile of a split-K kernel: {dict(data)}: {error}.") from None
+
+
+T = TypeVar("T", bound=Tile)
+
+
+def overlapping(target: Target, tile: T) -> T:
+    """The tile with `overlap` where the device can."""
+    return replace(tile, overlap=target.compute_capability >= OVERLAP_CAPABILITY)
 
 
 def ceil_div(size: int, block: int) -> int:

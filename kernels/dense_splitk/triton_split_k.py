@@ -37,7 +37,7 @@ from gemmgate.kernels._triton.device import round_to_tf32, store_cast
 from gemmgate.kernels._triton.product import grouped_tile, told, units_of
 from gemmgate.kernels.dense_splitk import untuned
 from gemmgate.kernels.dense_splitk.cases import ITEM_BYTES, case_of, sizes
-from gemmgate.kernels.dense_splitk.tiling import GROUP, ceil_div
+from gemmgate.kernels.dense_splitk.tiling import GROUP, OVERLAP_CAPABILITY, ceil_div
 from gemmgate.suite.cases import Call, Case, Footprint, Implementation, Inputs, Prepared, Refusal, Target
 from gemmgate.suite.cases import Tile as TileData
 
@@ -46,11 +46,9 @@ _MAX_SPLITS = 65535
 """The second axis of a grid."""
 _SHARED_BYTES = 48 * 1024
 """What every GPU has: used where the target does not say."""
-_OVERLAP_CAPABILITY = 90
-"""From here on a launch can be a programmatic dependent of the one before."""
 _REDUCED_AT_ONCE = 4096
 """Partials that one program of the second launch holds in registers."""
-_NAME = "triton_split_k"
+NAME = "triton_split_k"
 _WAVES = (0.5, 1, 2, 4)
 """Programs for each multiprocessor that a search tries."""
 _STAGE_BYTES = (4 * 1024, 64 * 1024)
@@ -89,10 +87,10 @@ _FIELDS = tuple(field.name for field in fields(Tile))
 
 def choose_tile(case: Case, target: Target) -> Tile:
     """The tuned one where there is one, else by `rule`. Raises ValueError where a tuned one cannot run there."""
-    entry = _tuned.lookup("gemmgate.kernels.dense_splitk", f"{case.name}/{_NAME}", target)
+    entry = _tuned.lookup("gemmgate.kernels.dense_splitk", f"{case.name}/{NAME}", target)
     if entry is None:
         return rule(case, target)
-    tile = _tile(entry["tile"])
+    tile = tile_of(entry["tile"])
     if _staged_bytes(tile, case) > _most_staged_bytes(target):
         raise ValueError(f"The tuned tile of {case.name} does not fit {target.arch}: {tile}. Tune again, or remove it.")
     return tile
@@ -152,10 +150,10 @@ def _reduce_block(m: int, n: int, multiprocessors: int) -> int:
 
 
 def _can_overlap(target: Target) -> bool:
-    return target.compute_capability >= _OVERLAP_CAPABILITY
+    return target.compute_capability >= OVERLAP_CAPABILITY
 
 
-def _tile(data: TileData) -> Tile:
+def tile_of(data: TileData) -> Tile:
     """The tile of plain values; those of earlier tables have no `overlap`."""
     whole = {name: int(size) for name, size in data.items() if name != "overlap"}
     return Tile(**whole, overlap=bool(data.get("overlap", False)))
@@ -172,7 +170,7 @@ def _most_staged_bytes(target: Target) -> int:
 def footprint(case: Case, target: Target, tile: TileData) -> Footprint:
     """That of the first launch. A is read once for each column of tiles, B for each row; partials go out and back."""
     m, n, k = sizes(case)
-    chosen = _tile(tile)
+    chosen = tile_of(tile)
     tiles_m, tiles_n = triton.cdiv(m, chosen.block_m), triton.cdiv(n, chosen.block_n)
     operand_bytes = (m * k * tiles_n + k * n * tiles_m + m * n) * ITEM_BYTES[case.dtype]
     return Footprint(
@@ -303,6 +301,14 @@ def _check(a: Tensor, b: Tensor, precision: str) -> None:
         raise ValueError(f"split_k with {word} has precision {' or '.join(known)}, got '{precision}'.")
 
 
+def multiply(a: Tensor, b: Tensor, tile: Tile, precision: str) -> Tensor:
+    """As `split_k`, with everything chosen and checked."""
+    partials, out = _outputs(a, b, tile.splits)
+    with torch.cuda.device(a.device) if a.is_cuda else nullcontext():
+        _launch(a, b, partials, out, tile, precision)
+    return out
+
+
 @torch.library.custom_op("gemmgate::dense_splitk_triton", mutates_args=())
 def _split_k_op(a: Tensor, b: Tensor, splits: int, tile: Sequence[int], precision: str) -> Tensor:
     _check(a, b, precision)
@@ -311,12 +317,8 @@ def _split_k_op(a: Tensor, b: Tensor, splits: int, tile: Sequence[int], precisio
     target = host.target_of(a.device)
     if (refusal := supports(case, target)) is not None:
         raise ValueError(f"split_k: {refusal[1]}")
-    chosen = _tile(dict(zip(_FIELDS, tile, strict=True))) if tile else choose_tile(case, target)
-    chosen = replace(chosen, splits=splits or chosen.splits)
-    partials, out = _outputs(a, b, chosen.splits)
-    with torch.cuda.device(a.device) if a.is_cuda else nullcontext():
-        _launch(a, b, partials, out, chosen, precision)
-    return out
+    chosen = tile_of(dict(zip(_FIELDS, tile, strict=True))) if tile else choose_tile(case, target)
+    return multiply(a, b, replace(chosen, splits=splits or chosen.splits), precision)
 
 
 @_split_k_op.register_fake
@@ -332,7 +334,7 @@ def supports(case: Case, target: Target) -> Refusal | None:
 
 
 def prepare(case: Case, example: Inputs, target: Target, tile: TileData | None = None) -> Prepared:
-    chosen = choose_tile(case, target) if tile is None else _tile(tile)
+    chosen = choose_tile(case, target) if tile is None else tile_of(tile)
     a, b = example["a"], example["b"]
     compiled = _launch(a, b, *_outputs(a, b, chosen.splits), chosen, case.precision) if target.is_gpu else ()
     workspaces: list[Tensor] = []
@@ -357,4 +359,4 @@ def _bind(tile: Tile, precision: str, workspaces: list[Tensor], inputs: Inputs) 
     return call
 
 
-IMPLEMENTATION = Implementation(_NAME, "own", True, supports, prepare, tiles=tiles, footprint=footprint)
+IMPLEMENTATION = Implementation(NAME, "own", True, supports, prepare, tiles=tiles, footprint=footprint)

@@ -29,12 +29,9 @@ from gemmgate.kernels.dense_splitk import tiling, untuned
 from gemmgate.kernels.dense_splitk.discipline import Discipline, Problem, Scratch, arguments, implementation
 from gemmgate.kernels.dense_splitk.grid_barrier import finish_slice, parts_at_once, slice_size
 from gemmgate.kernels.dense_splitk.last_arrival import partials
-from gemmgate.kernels.dense_splitk.tiling import Tile, ceil_div, tiles_of_c
+from gemmgate.kernels.dense_splitk.tiling import Tile, ceil_div, overlapping, tiles_of_c
 from gemmgate.kernels.dense_splitk.tuned_tile import choose_tile
 from gemmgate.suite.cases import Case, Footprint, Target
-
-OVERLAP_CAPABILITY = 90
-"""From here on a launch can begin before the one it depends on has ended."""
 
 
 @triton.jit
@@ -105,19 +102,22 @@ def launch(problem: Problem, tile: Tile, scratch: Scratch) -> tuple[Any, ...]:
 
 
 def _rule(case: Case, target: Target) -> Tile:
-    """What `untuned` chooses. In TF32 the warps of a small tile cut its K tiles: none rounds what another does."""
+    """What `untuned` chooses. In TF32 the warps of a small tile cut its K tiles: none rounds what another does.
+
+    Of the smallest ones a K tile of 64, 16 a warp, then does for ranges of any length.
+    """
     tile = untuned.choose(case, target)
     if case.precision == "tf32" and tile.block_m < 64 and target.is_gpu:
         tile = replace(tile, slices=tile.num_warps)
-    return _overlapping(target, tile)
+        if tile.size == 16 * 16:
+            each = ceil_div(ceil_div(case.dims["k"], 64), max(1, target.sm_count // 2))
+            splits = max(1, ceil_div(ceil_div(case.dims["k"], 64), max(1, each)))
+            tile = replace(tile, block_k=64, splits=splits, num_stages=5)
+    return overlapping(target, tile)
 
 
 def tiles(case: Case, target: Target) -> list[Tile]:
-    return [_overlapping(target, tile) for tile in tiling.space(case, target)]
-
-
-def _overlapping(target: Target, tile: Tile) -> Tile:
-    return replace(tile, overlap=target.compute_capability >= OVERLAP_CAPABILITY)
+    return [overlapping(target, tile) for tile in tiling.space(case, target)]
 
 
 def footprint(case: Case, tile: Tile) -> Footprint:

@@ -61,13 +61,15 @@ def supports(case: Case, target: Target) -> Refusal | None:
 def prepare(case: Case, example: Inputs, target: Target, tile: Tile | None = None) -> Prepared:
     """What `dispatch` of `dense_splitk` chooses for the case, with its epilogue where that was tuned.
 
-    A `tile` is one that an earlier choice reported.
+    A `tile` is one that an earlier choice reported. Where nothing follows, that is what computes the product alone.
     """
-    choice = dispatch.choose(case, target)
+    if case.epilogue == "none":
+        return dispatch.prepare(case, example, target, tile)
+    choice = dispatch.choose(case, target, plain=False)
     if choice.tile is None:
         return cublas.prepare(case, example, target, tile)
     found = dispatch.load(choice.name)
-    return discipline.prepare(found, problem_of, case, example, target, tile or choice.tile.as_data())
+    return discipline.prepare(found, problem_of, case, example, target, tile or choice.tile_data)
 
 
 IMPLEMENTATIONS = {
