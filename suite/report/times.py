@@ -199,9 +199,10 @@ def legend(lines: Sequence[Line], caches: Sequence[str]) -> Notes:
     rated = [r for line in lines for r in line.by_cache.values() if r.row.status == "ok"]
     notes = []
     if any(r.ratio for r in rated):
+        marked = f" * or bold: {MEANING}." if _best(lines, caches[0]) else ""
         notes.append(
             f"x: the yardstick's time over this one's in the same rounds, {caches[0] or 'as measured'}; above 1 is "
-            f"faster. ±: 95% interval; ~ where it holds 1. * or bold: {MEANING}."
+            f"faster. ±: 95% interval; ~ where it holds 1.{marked}"
         )
     if any(r.error_vs_yardstick is not None for r in rated):
         notes.append(
