@@ -32,7 +32,7 @@ def means(rated: Sequence[Rated], caches: Sequence[str], cases: int) -> list[Blo
             mean_text([r for r in here if arithmetic[r.row.dtype, r.row.precision] == group]) for group in shown_groups
         ]
         line += [mean_text([r for r in mine if r.row.cache == cache]) for cache in caches[1:]]
-        rows.append(cells((*line, *_outcomes(here), left_out(here, cases))))
+        rows.append(cells((*line, *outcomes(here), left_out(here, cases))))
     if not rows:
         return []
     headers = [first or "all", *shown_groups, *caches[1:], "faster", "same", "slower"]
@@ -67,7 +67,8 @@ def _arithmetic(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
     return {(dtype, precision): f"{dtype} {precision}" if several[dtype] > 1 else dtype for dtype, precision in pairs}
 
 
-def _outcomes(rated: Sequence[Rated]) -> tuple[str, str, str]:
+def outcomes(rated: Sequence[Rated]) -> tuple[str, str, str]:
+    """In how many cases it is faster, the same within noise, slower."""
     ratios = [r.ratio for r in rated if r.ratio]
     same = sum(1.0 in ratio for ratio in ratios)
     faster = sum(1.0 not in ratio and ratio.estimate > 1 for ratio in ratios)
