@@ -319,7 +319,7 @@ def test_an_answer_says_where_it_is_faster_and_where_not(tmp_path: Path) -> None
 def test_an_answer_of_a_name_that_is_not_there() -> None:
     """An implementation that the run does not have is an error that names those it has."""
     with pytest.raises(UsageError, match="Known: cublas, triton_split_k"):
-        markdown_answer(run(pair(8192, 2.0)), ["dispach"])
+        markdown_answer(run(pair(8192, 2.0)), ["dispatch"])
 
 
 def test_a_page_whose_run_is_missing_says_which_and_writes_nothing(

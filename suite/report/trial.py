@@ -95,14 +95,15 @@ def outcome(run: Run) -> Outcome:
     left_out = [f"Not tried: {row.case}: {row.detail.rstrip('.')}." for row in mine if row.reason == _TOO_LARGE]
     if not tried["timed"]:
         lines = [f"Wrong: {name} failed on {len(wrong)} of {checked}, so nothing was timed."] if wrong else []
-        lines += [f"  {case}: {name} {said}." for case, said in wrong]
-        lines += _unjudged(name, [case_said for case_said in faults if case_said not in wrong])
+        lines += [f"  {cases}: {name} {said}." for said, cases in _folded(wrong).items()]
+        unjudged = [case_said for case_said in faults if case_said not in wrong]
+        lines += [f"Not judged: {name} {said} ({cases})." for said, cases in _folded(unjudged).items()]
         left = tried["of"] - len(tried["checked"])
         lines += [f"  {units.counted(left, 'further case')} not tried."] if left else []
         return Outcome((*lines, *left_out), REGRESSION if wrong else UNJUDGED)
     rated = rate(run.rows)
-    hows = ["Wrong" if case_said in wrong else "Not timed" for case_said in faults]
-    lines = left_out + [f"{how}: {name} {said} ({case})." for how, (case, said) in zip(hows, faults, strict=True)]
+    hows = {said: "Wrong" if (case, said) in wrong else "Not timed" for case, said in faults}
+    lines = left_out + [f"{hows[said]}: {name} {said} ({cases})." for said, cases in _folded(list(faults)).items()]
     if not wrong:
         unchecked = {row.case for row in mine if not row.cache}  # a row of a check has no cache state
         right = units.counted(len(tried["checked"]) - len(unchecked), "case")
@@ -117,12 +118,12 @@ def outcome(run: Run) -> Outcome:
     return Outcome(tuple(lines), PASS if any(verdicts) and not faults else UNJUDGED)
 
 
-def _unjudged(name: str, faults: Sequence[tuple[str, str]]) -> list[str]:
-    """A line for each reason, with the cases that it holds for."""
+def _folded(faults: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """What is said of cases, each sentence once, with the cases that it holds for."""
     cases: dict[str, list[str]] = {}
     for case, said in faults:
         cases.setdefault(said, []).append(case)
-    return [f"Not judged: {name} {said} ({', '.join(names)})." for said, names in cases.items()]
+    return {said: ", ".join(names) for said, names in cases.items()}
 
 
 def _is_fault(row: Row, name: str) -> bool:
