@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gemmgate.suite.compare import Rated, rate
-from gemmgate.suite.errors import unknown
+from gemmgate.suite.compare import Rated
 from gemmgate.suite.records import Run
 from gemmgate.suite.report import markdown, units
-from gemmgate.suite.report.checks import without_checks
 from gemmgate.suite.report.layout import Block, Column, Notes, Row, Table, cells
 from gemmgate.suite.report.means import left_out, mean_text, outcomes
-from gemmgate.suite.report.measured import where
+from gemmgate.suite.report.measured import times_of, where
 
 _MOST_LOSSES = 4
 
@@ -21,11 +19,7 @@ def markdown_answer(run: Run, implementations: Sequence[str] = (), cache: str = 
 
     Raises UsageError for a name that the run does not have.
     """
-    known = {row.implementation for row in run.rows}
-    for name in implementations:
-        if name not in known:
-            raise unknown("implementation", name, known)
-    rated = without_checks([r for r in rate(run.rows) if r.row.kind == "time" and r.row.cache == cache])
+    rated = times_of(run, implementations, cache)
     names = implementations or list(dict.fromkeys(r.row.implementation for r in rated))
     found: list[Block] = []
     for family in dict.fromkeys(r.row.family for r in rated):
