@@ -13,7 +13,7 @@ from gemmgate.suite import report
 from gemmgate.suite.compare import Rated
 from gemmgate.suite.records import Limits
 from gemmgate.suite.report import units
-from gemmgate.suite.report.best import fastest
+from gemmgate.suite.report.best import counts, fastest
 from gemmgate.suite.statistics import Interval
 from tests.runs import LIMITS, row, run
 
@@ -212,3 +212,21 @@ def test_a_command_repeats_what_the_row_was(fields: dict[str, Any], selection: d
     what = "--family dense_splitk --case m32-n32-k32768-bf16 --impl cublas,triton_split_k --cache cold"
     (shown,) = report.rows_json(run([row(**fields)], selection=selection))["rows"]
     assert shown["repro"] == command.format(what=what)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "counted"),
+    [
+        ((1.5, 1.4, 1.6), (1, 0, 0)),
+        ((0.999, 0.9985, 0.9995), (0, 1, 0)),  # certain, and of no interest
+        ((1.009, 1.008, 1.0095), (0, 1, 0)),
+        ((1.011, 1.0105, 1.0115), (1, 0, 0)),
+        ((0.98, 0.97, 0.99), (0, 0, 1)),
+        ((0.98, 0.95, 1.01), (0, 1, 0)),
+    ],
+)
+def test_a_tenth_of_a_percent_is_neither_faster_nor_slower(
+    ratio: tuple[float, float, float], counted: tuple[int, int, int]
+) -> None:
+    """Faster and slower are certain and at least 1 %: another process would differ by some tenths of a percent."""
+    assert counts([Interval(*ratio, 0.95)]) == counted

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gemmgate.suite.compare import Rated
 from gemmgate.suite.records import Run
 from gemmgate.suite.report import markdown, units
+from gemmgate.suite.report.best import SAME, is_same
 from gemmgate.suite.report.layout import Block, Column, Notes, Row, Table, cells
 from gemmgate.suite.report.means import left_out, mean_text, outcomes
 from gemmgate.suite.report.measured import times_of, where
@@ -28,7 +29,7 @@ def markdown_answer(run: Run, implementations: Sequence[str] = (), cache: str = 
         if rows:
             found.append(_table(family, mine, rows, cache, run))
     nothing = Notes((f"This run has no ratios in cache state '{cache}'.",))
-    return markdown.render([*(found or [nothing]), where(run)])
+    return markdown.render([*([*found, Notes((SAME,))] if found else [nothing]), where(run)])
 
 
 def _table(family: str, rated: Sequence[Rated], rows: Sequence[Row], cache: str, run: Run) -> Table:
@@ -67,8 +68,8 @@ def _shapes(rated: Sequence[Rated]) -> str:
 
 
 def _losses(rated: Sequence[Rated]) -> str:
-    """The cases that are slower beyond noise, the worst first."""
-    lost = [(r.ratio.estimate, r.row.case) for r in rated if r.ratio and 1.0 not in r.ratio and r.ratio.estimate < 1]
+    """The cases that are slower, the worst first."""
+    lost = [(r.ratio.estimate, r.row.case) for r in rated if r.ratio and not is_same(r.ratio) and r.ratio.estimate < 1]
     said = [f"{case} ({units.speedup(ratio)})" for ratio, case in sorted(lost)]
     more = [f"{len(said) - _MOST_LOSSES} more"] if len(said) > _MOST_LOSSES else []
     return ", ".join(said[:_MOST_LOSSES] + more) or "none"

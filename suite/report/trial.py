@@ -11,7 +11,8 @@ from gemmgate.suite.compare import Rated, rate
 from gemmgate.suite.errors import PASS, REGRESSION, UNJUDGED
 from gemmgate.suite.records import Row, Run
 from gemmgate.suite.report import units
-from gemmgate.suite.statistics import SIZE_OF_INTEREST, Interval, geometric_mean
+from gemmgate.suite.report.best import counts, is_same
+from gemmgate.suite.statistics import Interval, geometric_mean
 
 _CACHE = {"cold": "inputs not in the cache", "hot": "inputs in the cache"}
 _SAID = {
@@ -167,7 +168,7 @@ def _said(ratio: Interval, name: str, against: str) -> str:
             f"Not decided: {name} is {units.speedup(ratio.estimate)} times as fast as {against}, which may be chance "
             f"({interval} {low} to {high}): give it more --seconds, or a quieter machine"
         )
-    if _is_same(ratio):
+    if is_same(ratio):
         low, high = units.speedup(ratio.low), units.speedup(ratio.high)
         return (
             f"Same: {name} is {units.speedup(ratio.estimate)} times as fast as {against} ({interval} {low} to {high})"
@@ -182,11 +183,6 @@ def _said(ratio: Interval, name: str, against: str) -> str:
     return f"Slower: {name} takes {slowdown} times as long as {against} ({interval} {low} to {high})"
 
 
-def _is_same(ratio: Interval) -> bool:
-    """A difference below the size of interest is none, however certain."""
-    return 1.0 in ratio or abs(math.log(ratio.estimate)) < math.log1p(SIZE_OF_INTEREST)
-
-
 def _is_narrow(ratio: Interval) -> bool:
     """Whether a difference of more than `DECIDED` either way can be ruled out."""
     return ratio.low >= 1 / (1 + DECIDED) and ratio.high <= 1 + DECIDED
@@ -195,6 +191,5 @@ def _is_narrow(ratio: Interval) -> bool:
 def _by_case(ratios: Sequence[Interval]) -> str:
     if len(ratios) == 1:
         return ""
-    same = sum(map(_is_same, ratios))
-    faster = sum(not _is_same(ratio) and ratio.estimate > 1 for ratio in ratios)
-    return f" Case by case: {faster} faster, {same} the same, {len(ratios) - same - faster} slower."
+    faster, same, slower = counts(ratios)
+    return f" Case by case: {faster} faster, {same} the same, {slower} slower."

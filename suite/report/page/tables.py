@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gemmgate.suite.compare import Rated
 from gemmgate.suite.records import Row
 from gemmgate.suite.report import units
+from gemmgate.suite.report.best import counts
 from gemmgate.suite.report.means import left_out, mean_text
 from gemmgate.suite.report.page.markup import name, tag, text
 from gemmgate.suite.report.page.sections import Section
@@ -24,10 +25,8 @@ def summary(section: Section, family: str) -> str:
         ratios = [r.ratio for r in mine if r.ratio and implementation != r.yardstick]
         if not ratios:
             continue
-        same = sum(1.0 in ratio for ratio in ratios)
-        faster = sum(1.0 not in ratio and ratio.estimate > 1 for ratio in ratios)
         estimates = [ratio.estimate for ratio in ratios]
-        cells = [_number(str(n), n, klass="") for n in (faster, same, len(ratios) - same - faster)]
+        cells = [_number(str(n), n, klass="") for n in counts(ratios)]
         cells += [_number(units.speedup(value), value, klass="wide") for value in (max(estimates), min(estimates))]
         mean = mean_text(mine)
         lines.append(
