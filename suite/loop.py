@@ -23,6 +23,10 @@ SAMPLE_DEADLINE_S = 60.0
 """Beyond the seconds asked for."""
 _PROBE_S = 0.2
 _SPARE = 1.2
+_LEAST_SHARE_S = 0.25
+"""A smaller share of `seconds` for one cache state of a case is not held to: fewer cases are measured as usual then."""
+_FIRST_S = 15.0
+"""What sampling may take, whatever `seconds` is, as long as no case has a time."""
 
 
 class Progress(Protocol):
@@ -103,8 +107,8 @@ class Loop:
     def run(self) -> None:
         """Emits the rows of each case as the case is done. Cases that `seconds` leave no time for are in `skipped`.
 
-        The first case may take as long again, since a run without a number is of no use; where that was too short,
-        `enough_s` are seconds that would have done.
+        The first case may take as long again, and `_FIRST_S` in any case, since a run without a number is of no use;
+        where that was too short, `enough_s` are seconds that would have done.
         """
         steps = [(choice, data) for choice in self._plan.choices for data in self._plan.data]
         try:
@@ -128,7 +132,7 @@ class Loop:
         left_s = self._left_s()
         if left_s is None or self._has_times:
             return left_s
-        return max(left_s, self._plan.seconds or 0.0)
+        return max(left_s, self._plan.seconds or 0.0, _FIRST_S)
 
     def _skip(self, choice: Choice) -> None:
         if choice not in self.skipped:
@@ -143,12 +147,14 @@ class Loop:
             seconds = None
             if share_s is not None:
                 seconds = max(share_s - (time.monotonic() - begin), 0.0) / (len(self._plan.caches) - index)
+                if seconds < _LEAST_SHARE_S and not self._plan.precision:
+                    seconds = None
             reply = self._sample(state, cache, seconds)
             if reply is None:
                 self._skip(choice)
                 break
             measuring_s = reply["measure_s"] if reply else 0.0
-            fixed_s += max(measuring_s - (seconds or measuring_s), 0.0)
+            fixed_s += max(measuring_s - (seconds or 0.0), 0.0)
             crossed = self._cross_check(state, cache, reply) if self._plan.cross_check and not index else {}
             singly = self._singly(state, cache, reply) if self._plan.singly and not index else {}
             self._emit(state, cache, reply, crossed, singly)

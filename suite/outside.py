@@ -60,7 +60,12 @@ def implementation(name: str, file: str, attribute: str, *, deterministic: bool)
 
 
 def _first_seen_to(bind: Callable[[Inputs], Call], target: Target) -> Callable[[Inputs], Call]:
-    """The call that is bound first, which compiles and which nobody times, tells why it could not be judged."""
+    """The call that is bound first, which compiles and which nobody times, tells why it could not be judged.
+
+    What it returns is looked at, and so is whether it computes anew when its inputs have other values.
+    """
+    from gemmgate.suite.measure import returned  # torch: only a worker comes here
+
     is_first = iter([True])
 
     def bound(inputs: Inputs) -> Call:
@@ -70,7 +75,10 @@ def _first_seen_to(bind: Callable[[Inputs], Call], target: Target) -> Callable[[
 
         def first() -> Any:
             with seen_to(is_gpu=target.is_gpu):
-                return call()
+                output = call()
+                returned.look(output, inputs)
+                returned.refuse_remembered(bind, inputs, output)
+                return output
 
         return first
 
@@ -78,7 +86,7 @@ def _first_seen_to(bind: Callable[[Inputs], Call], target: Target) -> Callable[[
 
 
 def _function(file: Path, attribute: str) -> Callable[..., Any]:
-    from gemmgate.suite.measure.settings import Settings  # torch: only a worker comes here
+    from gemmgate.suite.measure.settings import Settings  # torch, as above
 
     before = Settings.read()
     try:

@@ -4,7 +4,8 @@
     ...
     <!-- /table:h200 -->
 
-The first word says what to write: `table`, `claims`, `goals` or `static` from a run, `choices` from a run too (with
+The first word says what to write: `answer` (whether it is faster, for which shapes, where not), `table`, `claims`,
+`goals` or `static` from a run, `choices` from a run too (with
 `family`, `impl` as the dispatcher and the library's calls behind it, `then` as a family that goes on from there, and
 `parts` of `sums,shapes,decisions,then`), `trial`, what `gemmgate try` printed, `calibration` (with
 `parts=noise,power`) from a calibration, `tuning` from a tuning, `timers` from a comparison of timers. `choices` and
@@ -21,12 +22,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gemmgate.suite.calibration import calibration
-from gemmgate.suite.errors import UsageError, unknown
+from gemmgate.suite.errors import GemmgateError, UsageError, unknown
 from gemmgate.suite.records import Run
 from gemmgate.suite.report import (
     choices_map,
     claims_table,
     markdown,
+    markdown_answer,
     markdown_choices,
     markdown_summary,
     show,
@@ -44,8 +46,9 @@ _BLOCK = re.compile(
     r"<!-- (?P<kind>\w+):(?P<name>[\w-]+)(?P<options>( \w+=\S+)*) -->\n(?P<text>.*?)<!-- /(?P=kind):(?P=name) -->",
     re.DOTALL,
 )
+_MARKER = re.compile(r"^<!-- /?[a-z]+:[^\n]*-->", re.MULTILINE)
 _OPTIONS = ("run", "impl", "cache", "tag", "parts", "picture", "family", "then")
-_KINDS = ("table", "claims", "goals", "static", "choices", "trial", "calibration", "tuning", "timers")
+_KINDS = ("answer", "table", "claims", "goals", "static", "choices", "trial", "calibration", "tuning", "timers")
 TRIALS = "trials"
 """Folder of the results in which the trials that pages show are stored: `latest` should not find them elsewhere."""
 
@@ -70,11 +73,13 @@ Load = Callable[[Block], Run]
 def find(root: Path) -> list[Path]:
     """The README and the pages of `docs` that have a block."""
     pages = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
-    return [page for page in pages if page.is_file() and _BLOCK.search(page.read_text(encoding="utf-8"))]
+    return [page for page in pages if page.is_file() and _MARKER.search(page.read_text(encoding="utf-8"))]
 
 
 def blocks(page: str) -> list[Block]:
-    """The blocks of a page's text. Raises `UsageError` for a kind or an option that does not exist."""
+    """The blocks of a page's text. Raises `UsageError` for a lone marker, and a kind or option that does not exist."""
+    if lone := _MARKER.search(_BLOCK.sub("", page)):
+        raise UsageError(f"Marker {lone[0]} belongs to no block: one begins with it and ends with <!-- /kind:name -->.")
     return [_block(found) for found in _BLOCK.finditer(page)]
 
 
@@ -103,7 +108,10 @@ def _picture(block: Block, run: Run) -> str:
 
 
 def rewritten(page: str, load: Load, runs: Mapping[str, str]) -> str:
-    """A page's text with every block written anew; `runs` names new runs for blocks by their name."""
+    """A page's text with every block written anew; `runs` names new runs for blocks by their name.
+
+    An error names the block that it came from.
+    """
 
     def fresh(found: re.Match[str]) -> str:
         block = _block(found)
@@ -111,7 +119,12 @@ def rewritten(page: str, load: Load, runs: Mapping[str, str]) -> str:
             block = replace(block, options={"run": runs[block.name], **_without_run(block.options)})
         said = "".join(f" {name}={value}" for name, value in block.options.items())
         place = f"{block.kind}:{block.name}"
-        return f"<!-- {place}{said} -->\n{rendered(block, load)}<!-- /{place} -->"
+        try:
+            text = rendered(block, load)
+        except GemmgateError as error:
+            error.add_note(f"Block {place} needs it.")
+            raise
+        return f"<!-- {place}{said} -->\n{text}<!-- /{place} -->"
 
     return _BLOCK.sub(fresh, page)
 
@@ -145,7 +158,8 @@ def rendered(block: Block, load: Load) -> str:
         return f"\n{shown}{markdown_choices(run, family, _words(block, 'impl'), cache, then, parts)}\n"
     tags = set(_words(block, "tag"))
     shown_run = replace(run, rows=tuple(row for row in run.rows if not tags or tags & set(row.tags)))
-    return f"\n{markdown_summary(shown_run, _words(block, 'impl'), cache)}\n"
+    write = markdown_answer if block.kind == "answer" else markdown_summary
+    return f"\n{write(shown_run, _words(block, 'impl'), cache)}\n"
 
 
 def _words(block: Block, option: str) -> tuple[str, ...]:

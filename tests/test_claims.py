@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from gemmgate.suite.claims import CLAIMS, Claim, figure
 from gemmgate.suite.cli import pages as command
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.records import METHOD_VERSION, Machine, Row, Run
-from gemmgate.suite.report import claims_table
+from gemmgate.suite.report import claims_table, markdown_answer
 from gemmgate.suite.store import Store
 from tests.runs import row, run
 from tests.stored import ROOT, interrupted, stored
@@ -272,6 +273,70 @@ def test_misspelt_markers(marker: str, said: str) -> None:
     name = marker.partition(" ")[0]
     with pytest.raises(UsageError, match=said.replace("?", r"\?")):
         pages.blocks(f"<!-- {marker} -->\n<!-- /{name} -->")
+
+
+@pytest.mark.parametrize(
+    ("page", "marker"),
+    [
+        ("<!-- table:x run=a -->\n<!-- /table:y -->\n", "<!-- table:x run=a -->"),
+        ("<!-- table:x run = a -->\n<!-- /table:x -->\n", "<!-- table:x run = a -->"),
+        ("text\n<!-- /goals:x -->\n", "<!-- /goals:x -->"),
+    ],
+)
+def test_a_marker_that_makes_no_block_is_no_comment(page: str, marker: str) -> None:
+    """One that is not closed, not opened or not written right would keep its old table for ever: it is an error."""
+    with pytest.raises(UsageError, match=f"Marker {re.escape(marker)} belongs to no block"):
+        pages.blocks(page)
+
+
+def test_an_answer_says_where_it_is_faster_and_where_not(tmp_path: Path) -> None:
+    """A line a format: sizes, the mean of 2 and 0.5 over two cases, the case that is slower, what has no ratio."""
+    failed = row(
+        "triton_split_k", None, status="broken", case="m32-n32-k32768-bf16", dims={"m": 32, "n": 32, "k": 32768}
+    )
+    made = [
+        *pair(8192, 2.0),
+        *pair(16384, 0.5),
+        failed,
+        *pair(
+            8192,
+            1.25,
+            dtype="fp32",
+            precision="ieee",
+        ),
+    ]
+    page = pages.rewritten("<!-- answer:x run=a impl=triton_split_k -->\n<!-- /answer:x -->", lambda _: run(made), {})
+    lines = page.splitlines()
+    assert "**dense_splitk against cublas, cold, on NVIDIA H200**" in lines
+    bf16, fp32 = (line for line in lines if line.startswith("| triton_split_k "))
+    assert bf16 == (
+        "| triton_split_k | bf16, m 32, n 32, k 8192-16384 | 1.000 (2) | 1 | 0 | 1 "
+        "| m32-n32-k16384-bf16 (0.500) | 1 broken |"
+    )
+    assert fp32 == "| triton_split_k | fp32 ieee, m 32, n 32, k 8192 | 1.250 (1) | 1 | 0 | 0 | none | none |"
+
+
+def test_an_answer_of_a_name_that_is_not_there() -> None:
+    """An implementation that the run does not have is an error that names those it has."""
+    with pytest.raises(UsageError, match="Known: cublas, triton_split_k"):
+        markdown_answer(run(pair(8192, 2.0)), ["dispatch"])
+
+
+def test_a_page_whose_run_is_missing_says_which_and_writes_nothing(
+    checkout: tuple[Path, Store], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 with the run, the block and the page; pages whose runs are there are left as they were."""
+    root, store = checkout
+    stored(store, run(), *pair(8192, 1.25))
+    (root / "README.md").write_text("<!-- table:h200 run=latest -->\n<!-- /table:h200 -->\n")
+    (root / "docs").mkdir()
+    (root / "docs" / "more.md").write_text("<!-- goals:g run=20990101T000000Z-0000000000 -->\n<!-- /goals:g -->\n")
+    before = (root / "README.md").read_text()
+    assert call(monkeypatch) == 2
+    said = capsys.readouterr().err
+    assert "No run matches '20990101T000000Z-0000000000'." in said
+    assert "Block goals:g needs it. Nothing was written: docs/more.md has it." in said
+    assert (root / "README.md").read_text() == before
 
 
 def test_a_trial_is_shown_as_it_was_printed(tmp_path: Path) -> None:

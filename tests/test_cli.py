@@ -16,7 +16,9 @@ import pytest
 import gemmgate
 from gemmgate.suite import cli
 from gemmgate.suite.cases import Target
-from gemmgate.suite.cli import _options, run
+from gemmgate.suite.catalog import Choice
+from gemmgate.suite.cli import _options, _terminal, run
+from gemmgate.suite.cli import list as list_
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.store import Store
 from tests.program import ID, Invoke, invoke, make_store, program, store  # noqa: F401  fixtures among them
@@ -251,6 +253,23 @@ def test_a_full_output_is_a_sentence(store: Store, monkeypatch: pytest.MonkeyPat
     assert (
         done.stderr == "gemmgate: Cannot write the output: No space left on device. Send it to where there is space.\n"
     )
+
+
+@pytest.mark.parametrize("width", [60, 80, 170])
+def test_a_list_keeps_names_and_width(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    """However narrow the terminal, a case's name stands whole, to be copied, and each reason with its names below."""
+    monkeypatch.setattr(_terminal, "width", lambda: width)
+    monkeypatch.setattr(list_, "_worker", lambda device, suites: (None, "no worker."))
+    monkeypatch.setattr(list_, "_refusals", lambda worker, choices: [_refused(choice) for choice in choices])
+    lines = invoke("list", "--family", "dense_splitk", "--case", "m256-n256-k65536-bf16").stdout.splitlines()
+    assert lines[0] == "dense_splitk: 1 case"
+    assert any(line.startswith("m256-n256-k65536-bf16  ") for line in lines)
+    assert any(line.startswith("odd_k: K is odd. (") for line in lines)
+    assert all(len(line) <= width for line in lines)
+
+
+def _refused(choice: Choice) -> list[list[str] | None]:
+    return [None, *[["odd_k", "K is odd."]] * (len(choice.implementations) - 1)]
 
 
 def test_a_closed_output_is_no_bug(store: Store) -> None:

@@ -132,3 +132,11 @@ def test_table_says_what_was_reached_missed_and_not_run() -> None:
     assert lines["split-K set, bf16"].endswith("| in part |")
     assert lines["split-K set, TF32"].endswith("| not run |")
     assert "large, bf16, slower than cublas: m128-n128-k32768" in text
+
+
+def test_goals_fit_a_narrow_terminal() -> None:
+    """At 80 columns names of implementations stand whole, and what gave way is named."""
+    lines = report.show_goals(of(pair(8192, 2.0)), width=80).splitlines()
+    assert any("cublaslt_fused" in line for line in lines)
+    assert any(line.startswith("No room for: least, of the floor, mean of own, own.") for line in lines)
+    assert all(len(line) <= 80 for line in lines)

@@ -11,7 +11,7 @@ import pytest
 
 from gemmgate.suite import catalog, loop
 from gemmgate.suite.case_rows import missing
-from gemmgate.suite.cli._measuring import too_short
+from gemmgate.suite.cli._measuring import short_of_time, too_short
 from gemmgate.suite.records import Limits, Row
 from gemmgate.suite.workers import Worker, WorkerLost
 
@@ -185,6 +185,42 @@ def test_a_start_that_took_all_the_time_leaves_one_number(monkeypatch):
     assert [(row.case, row.cache) for row in rows] == [("n64-fp32", cache) for cache in ("hot", "hot", "cold", "cold")]
     assert {row.status for row in rows} == {"ok"}
     assert [choice.case.name for choice in running.skipped] == ["n128-fp32", "n256-fp32"]
+
+
+def test_a_share_that_is_too_small_is_not_divided_further(monkeypatch):
+    """Where 3 cases share 2.5 s, the first has the samples of a run without a budget, and what fits after it too."""
+    running, rows = _measure_on_a_fake_clock(monkeypatch, 3.5, sampling_s=0.004)
+    assert running._worker.sampled == [None] * 4
+    assert {row.case for row in rows} == {"n64-fp32", "n128-fp32"}
+    assert running.spent.total <= 1.1 * 3.5
+
+
+def test_the_first_case_is_timed_however_small_the_budget(monkeypatch):
+    """With 1 second, all of it gone, a case of 12 s in one cache state has its times, for it is below 15 s."""
+    running, rows = _measure_on_a_fake_clock(monkeypatch, 1.0, sampling_s=0.2)
+    assert {row.case for row in rows} == {"n64-fp32"}
+    assert {row.status for row in rows} == {"ok"}
+    assert len(running.skipped) == 2
+
+
+@pytest.mark.parametrize(
+    ("started_s", "seconds", "cases", "said"),
+    [
+        (2.0, 5.0, 56, ""),
+        (
+            4.6,
+            5.0,
+            1,
+            "starting took 4.6 s of --seconds 5: the first case is measured in any case, others while time is left.",
+        ),
+        (4.6, 5.0, 56, "; --seconds 61 leaves about a second for each of 56."),
+    ],
+)
+def test_a_start_that_took_most_of_the_time_is_said_before_the_first_case(started_s, seconds, cases, said):
+    """Where less than half is left, what the start took stands there, and how much would do for all cases."""
+    remark = short_of_time(started_s, seconds, cases)
+    assert remark.endswith(said)
+    assert bool(remark) == bool(said)
 
 
 def test_a_worker_lost_between_cases_is_replaced(monkeypatch):

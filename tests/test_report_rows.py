@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 
 from gemmgate.suite import report
+from gemmgate.suite.compare import Rated
 from gemmgate.suite.records import Limits
 from gemmgate.suite.report import units
+from gemmgate.suite.report.best import counts, fastest
 from gemmgate.suite.statistics import Interval
 from tests.runs import LIMITS, row, run
 
@@ -129,21 +131,67 @@ def test_half_widths_are_rounded_up(low: float, high: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "text"),
+    ("fields", "header", "text"),
     [
-        ({"flop": 10**6, "bytes_moved": 8 * 10**6}, "1.00 TB/s"),
-        ({"flop": 4 * 10**9, "bytes_moved": 8 * 10**6}, "500 TFLOP/s"),
-        ({"flop": 4 * 10**8, "bytes_moved": 8 * 10**6, "dtype": "fp32", "precision": "ieee"}, "50.0 TFLOP/s"),
-        ({"flop": 4 * 10**8, "bytes_moved": 8 * 10**6, "dtype": "fp32", "precision": "tf32"}, "1.00 TB/s"),
-        ({"flop": 4 * 10**4, "bytes_moved": 0}, "5.00 GFLOP/s"),
-        ({"flop": 0, "bytes_moved": 80}, "10.0 MB/s"),
-        ({"flop": 0, "bytes_moved": 0}, "-"),
-        ({"flop": 8 * 10**6, "bytes_moved": 8 * 10**6, "dtype": "int8"}, "1.00 TFLOP/s"),
+        ({"flop": 10**6, "bytes_moved": 8 * 10**6}, "TB/s", "1.00"),
+        ({"flop": 4 * 10**9, "bytes_moved": 8 * 10**6}, "TFLOP/s", "500"),
+        ({"flop": 4 * 10**8, "bytes_moved": 8 * 10**6, "dtype": "fp32", "precision": "ieee"}, "TFLOP/s", "50.0"),
+        ({"flop": 4 * 10**8, "bytes_moved": 8 * 10**6, "dtype": "fp32", "precision": "tf32"}, "TB/s", "1.00"),
+        ({"flop": 4 * 10**4, "bytes_moved": 0}, "GFLOP/s", "5.00"),
+        ({"flop": 0, "bytes_moved": 80}, "MB/s", "10.0"),
+        ({"flop": 8 * 10**6, "bytes_moved": 8 * 10**6, "dtype": "int8"}, "TFLOP/s", "1.00"),
     ],
 )
-def test_throughput_in_what_bounds_the_case(fields: dict[str, Any], text: str) -> None:
+def test_a_rate_is_of_what_bounds_the_case(fields: dict[str, Any], header: str, text: str) -> None:
     """Bytes a second where the roofs say that bytes bound the case, by dtype and precision; else operations."""
-    assert units.throughput(row(median_s=8e-6, **fields), LIMITS) == text
+    found = row(median_s=8e-6, **fields)
+    (column,) = units.rate_columns([found], LIMITS)
+    assert (column.header, column.text(found, LIMITS)) == (header, text)
+
+
+def test_a_column_of_rates_has_one_unit() -> None:
+    """Rows of 1.00 TB/s and 73.8 GB/s share a column of TB/s; an operation's rate has a column of its own."""
+    fast = row(median_s=8e-6, flop=10**6, bytes_moved=8 * 10**6)
+    slow = row(median_s=8e-6, flop=10**5, bytes_moved=590_400)
+    counted = row(median_s=8e-6, flop=4 * 10**9, bytes_moved=8 * 10**6)
+    columns = units.rate_columns([slow, fast, counted], LIMITS)
+    said = [[column.text(one, LIMITS) for one in (fast, slow, counted)] for column in columns]
+    assert [column.header for column in columns] == ["TB/s", "TFLOP/s"]
+    assert said == [["1.00", "0.0738", ""], ["", "", "500"]]
+
+
+def test_without_a_count_there_is_no_rate() -> None:
+    """A row that counts neither bytes nor operations has no column, and a dash in that of others."""
+    none, counted = row(median_s=8e-6, flop=0, bytes_moved=0), row(median_s=8e-6, flop=0, bytes_moved=80)
+    assert units.rate_columns([none], LIMITS) == []
+    assert [column.text(none, LIMITS) for column in units.rate_columns([none, counted], LIMITS)] == ["-"]
+
+
+def _rated(name: str, median_s: float, ratio: tuple[float, float, float] | None) -> Rated:
+    """`ratio` as (estimate, low, high)."""
+    return Rated(row(name, median_s), "cublas", ratio and Interval(*ratio, 0.95), None, None, "")
+
+
+@pytest.mark.parametrize(
+    ("members", "names"),
+    [
+        # The least median is another's: the ratio, of the same rounds, decides.
+        ({"cublas": (10e-6, (1, 1, 1)), "a": (8.0e-6, (1.2, 1.19, 1.21)), "b": (8.1e-6, (1.3, 1.29, 1.31))}, ["b"]),
+        # Whose interval reaches that of the fastest cannot be told from it.
+        ({"cublas": (10e-6, (1, 1, 1)), "a": (8e-6, (1.2, 1.1, 1.3)), "b": (7e-6, (1.3, 1.2, 1.4))}, ["a", "b"]),
+        ({"cublas": (10e-6, (1, 1, 1)), "a": (10e-6, (1.001, 0.999, 1.003))}, ["cublas", "a"]),
+        ({"cublas": (10e-6, (1, 1, 1)), "a": (10e-6, (1.001, 1.0005, 1.0015))}, ["a"]),
+        # A row without a ratio was not in the rounds.
+        ({"cublas": (10e-6, (1, 1, 1)), "a": (20e-6, (0.5, 0.49, 0.51)), "b": (1e-6, None)}, ["cublas"]),
+        # Where there is none at all, the median has to do.
+        ({"a": (10e-6, None), "b": (9e-6, None)}, ["b"]),
+        ({"cublas": (10e-6, (1, 1, 1))}, []),
+    ],
+)
+def test_the_fastest_are_those_that_nothing_was_shown_to_beat(members: dict[str, Any], names: list[str]) -> None:
+    """By the ratio, ties within noise included; nothing is the fastest of one."""
+    found = fastest([_rated(name, *facts) for name, facts in members.items()])
+    assert [rated.row.implementation for rated in found] == names
 
 
 @pytest.mark.parametrize(
@@ -164,3 +212,21 @@ def test_a_command_repeats_what_the_row_was(fields: dict[str, Any], selection: d
     what = "--family dense_splitk --case m32-n32-k32768-bf16 --impl cublas,triton_split_k --cache cold"
     (shown,) = report.rows_json(run([row(**fields)], selection=selection))["rows"]
     assert shown["repro"] == command.format(what=what)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "counted"),
+    [
+        ((1.5, 1.4, 1.6), (1, 0, 0)),
+        ((0.999, 0.9985, 0.9995), (0, 1, 0)),  # certain, and of no interest
+        ((1.009, 1.008, 1.0095), (0, 1, 0)),
+        ((1.011, 1.0105, 1.0115), (1, 0, 0)),
+        ((0.98, 0.97, 0.99), (0, 0, 1)),
+        ((0.98, 0.95, 1.01), (0, 1, 0)),
+    ],
+)
+def test_a_tenth_of_a_percent_is_neither_faster_nor_slower(
+    ratio: tuple[float, float, float], counted: tuple[int, int, int]
+) -> None:
+    """Faster and slower are certain and at least 1 %: another process would differ by some tenths of a percent."""
+    assert counts([Interval(*ratio, 0.95)]) == counted

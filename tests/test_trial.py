@@ -61,6 +61,20 @@ def test_outcome_of_what_failed_its_checks() -> None:
     assert came_to.exit_code == 1
 
 
+@pytest.mark.parametrize(
+    ("timed", "line"),
+    [(False, "  a, b: mine did not return the result"), (True, "Wrong: mine did not return the result")],
+)
+def test_what_holds_for_several_cases_is_said_once(timed: bool, line: str) -> None:
+    """Two cases with one fault have one line with both names, whether it shows before or while timing."""
+    fields: dict[str, Any] = {"status": "broken", "reason": "output_count", "detail": "None"}
+    rows = [runs.row("mine", case=case, cache=cache, **fields) for case in "ab" for cache in ("cold", "hot")]
+    lines = outcome_of(trial(runs.row("cublas", 1e-5), *rows, checked=2, of=2, timed=timed)).lines
+    (only,) = (one for one in lines if "did not return" in one)
+    assert only.startswith(line)
+    assert "a, b" in only
+
+
 ROOM = "its inputs and results do not fit into memory: 80.5 GiB are needed, and 21.8 GiB of memory are free"
 
 

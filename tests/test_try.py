@@ -108,6 +108,44 @@ def raises(a, b):
 def on_a_gpu(a, b):
     return torch.mm(a.cuda(), b.cuda()).cpu()
 
+def in_an_array(a, b):
+    return torch.mm(a, b).numpy()
+
+async def awaited(a, b):
+    return torch.mm(a, b)
+
+def yields(a, b):
+    yield torch.mm(a, b)
+
+def two(a, b):
+    return torch.mm(a, b), a.sum()
+
+def elsewhere(a, b):
+    return torch.mm(a, b).to("meta")
+
+def sparse(a, b):
+    return torch.mm(a, b).to_sparse()
+
+results = {}
+
+def remembers(a, b):
+    key = (a.data_ptr(), b.data_ptr())
+    if key not in results:
+        results[key] = torch.mm(a, b)
+    return results[key].clone()
+
+packed = {}
+
+def packs(a, b):
+    if b.shape not in packed:
+        packed[b.shape] = torch.empty(b.shape[::-1], dtype=b.dtype)
+    return torch.mm(a, packed[b.shape].copy_(b.T).T)
+
+def strided(a, b):
+    out = torch.empty(a.shape[0], 2 * b.shape[1], dtype=a.dtype)
+    out[:, ::2] = torch.mm(a, b)
+    return out[:, ::2]
+
 class Holder:
     @staticmethod
     def product(a, b):
@@ -128,7 +166,8 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 NAMES = """right in_order anything swapped product sloppy square_only transposed widened prints in_place reuses jitters
-needs_more tile missing inferred sets_defaults in_a_list wants_gradients raises on_a_gpu""".split()
+needs_more tile missing inferred sets_defaults in_a_list wants_gradients raises on_a_gpu in_an_array awaited yields two
+elsewhere sparse remembers packs strided""".split()
 
 
 @pytest.fixture(scope="module")
@@ -156,11 +195,13 @@ def outcome(worker: Worker, name: str, case_name: str = CASE) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "name", ["right", "in_order", "anything", "swapped", "product", "excused", "inferred", "sets_defaults"]
+    "name",
+    "right in_order anything swapped product excused inferred sets_defaults packs strided".split(),
 )
 def test_right_functions_pass(worker: Worker, name: str) -> None:
     """Inputs go in by name or in order, modules beside the file and methods are found; autograd may be off for good,
-    and torch's defaults may be changed, from which the float64 reference does not follow.
+    and torch's defaults may be changed, from which the float64 reference does not follow. A workspace may be kept,
+    and the result may have gaps between its elements.
     """
     assert outcome(worker, name)["ok"]
 
@@ -172,11 +213,18 @@ def test_right_functions_pass(worker: Worker, name: str) -> None:
         ("square_only", "raised AssertionError: m must be 16 (kernels.py, line 24)"),
         ("transposed", "returned the wrong shape: shape (4, 8) where the reference has (8, 8)"),
         ("widened", "returned the wrong dtype: dtype torch.float64 where the case says torch.float32"),
-        ("prints", "did not return the result as a tensor: 0 outputs where the reference has 1"),
+        ("prints", "did not return the result and nothing else: None"),
+        ("in_an_array", "did not return the result and nothing else: numpy.ndarray, where a tensor of torch"),
+        ("awaited", "did not return the result and nothing else: a coroutine: name a plain function"),
+        ("yields", "did not return the result and nothing else: a generator: return the tensor"),
+        ("two", "did not return the result and nothing else: 2 outputs where the reference has 1"),
+        ("elsewhere", "returned a tensor on another device: it is on meta, and the inputs are on cpu"),
+        ("sparse", "returned a tensor of another layout: its layout is torch.sparse_coo"),
+        ("remembers", "returned an earlier result although its inputs had new values"),
         ("in_place", "wrote to its inputs: it should return a new tensor"),
         ("reuses", "returned the tensor of an earlier call again: it should return a new one"),
         ("jitters", "say --nondeterministic"),
-        ("in_a_list", "did not return the result as a tensor: a list of one tensor"),
+        ("in_a_list", "did not return the result and nothing else: a list of one tensor"),
         ("wants_gradients", "set requires_grad on its inputs"),
         ("raises", "raised ValueError: no, never (kernels.py, line 78)"),
     ],

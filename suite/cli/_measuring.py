@@ -34,6 +34,17 @@ def known_limits(worker: Worker, store: Store) -> Limits:
     return stored
 
 
+def short_of_time(started_s: float, seconds: float, cases: int) -> str:
+    """What to know before a run whose start has left less than half of its `seconds`; empty where it left more."""
+    if started_s <= seconds / 2:
+        return ""
+    more = f"; --seconds {math.ceil(started_s) + cases} leaves about a second for each of {cases}" if cases > 1 else ""
+    return (
+        f"starting took {started_s:.1f} s of --seconds {seconds:g}: the first case is measured in any case, "
+        f"others while time is left{more}."
+    )
+
+
 def too_short(done: Loop, seconds: float) -> str:
     """That nothing was measured, and how many seconds would have done."""
     enough = f"--seconds {math.ceil(done.enough_s)} is enough for one" if done.enough_s else "give more time"

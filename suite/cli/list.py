@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter
 from dataclasses import replace
@@ -10,18 +9,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from gemmgate.suite import catalog
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
 from gemmgate.suite.errors import CannotMeasureError
+from gemmgate.suite.report import text, units
+from gemmgate.suite.report.layout import Block, Column, Notes, Table, cells
 from gemmgate.suite.workers import START_DEADLINE_S, Worker
 
 ORDER = 10
-_UNBOUNDED = 10_000
-"""Columns where the output is no terminal: what reads it wants a case a line."""
 
 
 @options.grouped
@@ -45,18 +42,13 @@ def command(
             json.dumps([_entry(choice, found) for choice, found in zip(choices, refusals, strict=True)], indent=1)
         )
         return
-    drawn = io.StringIO()
-    console = Console(file=drawn, width=_terminal.width() or _UNBOUNDED, force_terminal=_terminal.color())
+    blocks: list[Block] = []
     for name in dict.fromkeys(choice.family.name for choice in choices):
         pairs = [(c, r) for c, r in zip(choices, refusals, strict=True) if c.family.name == name]
-        console.print(_table(name, pairs))
-        asked_for = {one for choice, _ in pairs for one in choice.implementations if one in _on_request(choice)}
-        if asked_for:
-            console.print(f"Measured only where --impl matches them: {', '.join(sorted(asked_for))}.", highlight=False)
-        _print_reasons(console, pairs)
+        blocks += [_table(name, pairs), *_notes(pairs)]
     if why:
-        console.print(f"Whether an implementation is supported here is not known: {why}")
-    _terminal.put(drawn.getvalue())
+        blocks.append(Notes((f"Whether an implementation is supported here is not known: {why}",), ""))
+    _terminal.put(text.render(blocks, width=_terminal.width(), color=_terminal.color()))
 
 
 def _worker(device: str, suites: list[Path]) -> tuple[Worker | None, str]:
@@ -102,21 +94,33 @@ def _on_request(choice: catalog.Choice) -> set[str]:
 
 
 def _table(name: str, pairs: list[tuple[catalog.Choice, list[Any]]]) -> Table:
-    table = Table("case", "tags", "supported here", "refused", title=name, title_justify="left")
+    """A line a case; how many refused it gives way first, since the reasons stand below with their names."""
+    columns = (
+        Column("case"),
+        Column("tags", wraps=True),
+        Column("supported here", wraps=True),
+        Column("refused", wraps=True, drop=1),
+    )
+    rows = []
     for choice, refusals in pairs:
         said = refusals or [None] * len(choice.implementations)
         supported = [one for one, refusal in zip(choice.implementations, said, strict=True) if refusal is None]
         codes = Counter(refusal[0] for refusal in said if refusal)
         refused = ", ".join(f"{code} ({count})" for code, count in codes.items())
-        table.add_row(choice.case.name, " ".join(choice.case.tags), " ".join(supported) if refusals else "?", refused)
-    return table
+        rows.append(
+            cells((choice.case.name, " ".join(choice.case.tags), " ".join(supported) if refusals else "?", refused))
+        )
+    return Table(f"{name}: {units.counted(len(pairs), 'case')}", columns, tuple(rows)).without_empty_columns()
 
 
-def _print_reasons(console: Console, pairs: list[tuple[catalog.Choice, list[Any]]]) -> None:
+def _notes(pairs: list[tuple[catalog.Choice, list[Any]]]) -> list[Notes]:
+    """What is measured on request alone, and a line for each reason."""
+    asked_for = {one for choice, _ in pairs for one in choice.implementations if one in _on_request(choice)}
+    lines = [f"Measured only where --impl matches them: {', '.join(sorted(asked_for))}."] if asked_for else []
     reasons: dict[tuple[str, str], list[str]] = {}
     for choice, refusals in pairs:
         for name, refusal in zip(choice.implementations, refusals, strict=False):
             if refusal:
                 reasons.setdefault((refusal[0], refusal[1]), []).append(name)
-    for (code, sentence), names in reasons.items():
-        console.print(f"[bold]{code}[/]: {sentence} [dim]({', '.join(dict.fromkeys(names))})[/]", highlight=False)
+    lines += [f"{code}: {sentence} ({', '.join(dict.fromkeys(names))})" for (code, sentence), names in reasons.items()]
+    return [Notes(tuple(lines), "")] if lines else []

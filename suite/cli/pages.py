@@ -11,7 +11,7 @@ import typer
 from gemmgate.suite import pages
 from gemmgate.suite.again import go_on
 from gemmgate.suite.cli import _options, _terminal
-from gemmgate.suite.errors import UsageError, unknown
+from gemmgate.suite.errors import GemmgateError, UsageError, unknown
 from gemmgate.suite.records import Run
 from gemmgate.suite.store import Store
 from gemmgate.suite.workers import own_overlay
@@ -50,13 +50,22 @@ def command(
         name, more = _named("--add", text, stores)
         had = [runs[name]] if name in runs else [block.run for block in blocks if block.name == name]
         runs[name] = ",".join(dict.fromkeys(",".join(filter(None, (*had, more))).split(",")))
-    load = pages.loader(store)
-    for page, before in texts.items():
-        after = pages.rewritten(before, load, runs)
-        page.write_text(after, encoding="utf-8")
-        for name, picture in pages.pictures(after, load).items():
+    written = {page: _anew(page.relative_to(root), text, pages.loader(store), runs) for page, text in texts.items()}
+    for page, (text, pictures) in written.items():  # not before all of them can be
+        page.write_text(text, encoding="utf-8")
+        for name, picture in pictures.items():
             (page.parent / name).write_text(picture, encoding="utf-8")
-        _terminal.put(f"{page.relative_to(root)}: {'as it was' if after == before else 'written'}")
+        _terminal.put(f"{page.relative_to(root)}: {'as it was' if text == texts[page] else 'written'}")
+
+
+def _anew(page: Path, text: str, load: pages.Load, runs: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """A page's text and its pictures; an error names the page."""
+    try:
+        after = pages.rewritten(text, load, runs)
+        return after, pages.pictures(after, load)
+    except GemmgateError as error:
+        error.add_note(f"Nothing was written: {page} has it.")
+        raise
 
 
 def _named(option: str, text: str, stores: Mapping[str, Store]) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from gemmgate.suite.again import go_on
 from gemmgate.suite.case_rows import missing
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
-from gemmgate.suite.cli._measuring import known_limits, run_loop, too_short, usual_caches
+from gemmgate.suite.cli._measuring import known_limits, run_loop, short_of_time, too_short, usual_caches
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.errors import PASS, REGRESSION, CannotMeasureError, UsageError
 from gemmgate.suite.outcomes import utc_now
@@ -32,6 +32,8 @@ ORDER = 20
 ALL_CACHES = ("cold", "hot", "serving")
 DATA = ("normal", "uniform", "integers", "zeros", "activations")
 TIMERS = ("events",)
+_LEAST_WARMED_S = 30.0
+"""With fewer seconds, workers that compile beforehand would be ended before they have compiled anything."""
 
 
 @options.grouped
@@ -42,7 +44,10 @@ def command(
     seconds: Annotated[
         float | None,
         typer.Option(
-            min=1.0, max=1e6, help="Time for the whole run, divided over its cases and filled with longer samples."
+            min=1.0,
+            max=1e6,
+            help="Time for the whole run, divided over its cases and filled with longer samples. "
+            "Starting takes 5 to 15 of them, and one case is measured in any case.",
         ),
     ] = None,
     precision: Annotated[
@@ -159,6 +164,8 @@ def command(
             warmed_s = _warm(choices, worker, start, compile_workers, seconds)
             limits = known_limits(worker, store)
             journal.update(limits=limits)
+            if seconds and (remark := short_of_time(time.monotonic() - begun, seconds, len(choices))):
+                _terminal.say(remark)
             done = run_loop(plan, worker, limits, restart=start, sink=journal.append, console=console, begun=begun)
             journal.update(seconds=_spent(done.spent, warmed_s))
             if len(done.skipped) == len(choices) and not journal.rows:
@@ -186,6 +193,8 @@ def _warm(
 ) -> float:
     """Compiles beforehand where that pays, for a third of `seconds` at most, and says so. Seconds that it took."""
     slow = warming.to_compile(choices)
+    if count is None and seconds is not None and seconds < _LEAST_WARMED_S:
+        return 0.0
     if count is None:
         count = warming.worker_count(worker.target, os.cpu_count() or 1, len(slow))
     if not slow or not count:

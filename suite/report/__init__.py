@@ -23,6 +23,7 @@ from gemmgate.suite.report import replay as _replay
 from gemmgate.suite.report import timers as _timers
 from gemmgate.suite.report import tuning as _tuning
 from gemmgate.suite.report.annotations import gate_annotations
+from gemmgate.suite.report.answer import markdown_answer
 from gemmgate.suite.report.audit import audit_page
 from gemmgate.suite.report.choices import choices_map, markdown_choices
 from gemmgate.suite.report.claims import claims_table
@@ -52,6 +53,7 @@ __all__ = [
     "gate_json",
     "gate_junit",
     "gate_markdown",
+    "markdown_answer",
     "markdown_choices",
     "markdown_comparisons",
     "markdown_static",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gemmgate.suite.compare import Rated
 from gemmgate.suite.records import Row
 from gemmgate.suite.report import units
+from gemmgate.suite.report.best import SAME, counts
 from gemmgate.suite.report.layout import Block, Column, Notes, Table, cells
 from gemmgate.suite.statistics import geometric_mean
 
@@ -32,7 +33,7 @@ def means(rated: Sequence[Rated], caches: Sequence[str], cases: int) -> list[Blo
             mean_text([r for r in here if arithmetic[r.row.dtype, r.row.precision] == group]) for group in shown_groups
         ]
         line += [mean_text([r for r in mine if r.row.cache == cache]) for cache in caches[1:]]
-        rows.append(cells((*line, *_outcomes(here), left_out(here, cases))))
+        rows.append(cells((*line, *outcomes(here), left_out(here, cases))))
     if not rows:
         return []
     headers = [first or "all", *shown_groups, *caches[1:], "faster", "same", "slower"]
@@ -42,8 +43,9 @@ def means(rated: Sequence[Rated], caches: Sequence[str], cases: int) -> list[Blo
         Column("not counted", wraps=True),
     )
     table = Table("Geometric mean of the ratio (of so many cases)", columns, tuple(rows))
-    note = "Means of different sets of cases cannot be compared with each other."
-    return [table, Notes((note,))] if len({row[1].text.partition("(")[2] for row in rows}) > 1 else [table]
+    differ = len({row[1].text.partition("(")[2] for row in rows}) > 1
+    more = ("Means of different sets of cases cannot be compared with each other.",) if differ else ()
+    return [table, Notes((SAME, *more))]
 
 
 def mean_text(rated: Sequence[Rated]) -> str:
@@ -67,8 +69,7 @@ def _arithmetic(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
     return {(dtype, precision): f"{dtype} {precision}" if several[dtype] > 1 else dtype for dtype, precision in pairs}
 
 
-def _outcomes(rated: Sequence[Rated]) -> tuple[str, str, str]:
-    ratios = [r.ratio for r in rated if r.ratio]
-    same = sum(1.0 in ratio for ratio in ratios)
-    faster = sum(1.0 not in ratio and ratio.estimate > 1 for ratio in ratios)
-    return str(faster), str(same), str(len(ratios) - same - faster)
+def outcomes(rated: Sequence[Rated]) -> tuple[str, str, str]:
+    """In how many cases it is faster, the same, slower."""
+    faster, same, slower = counts([r.ratio for r in rated if r.ratio])
+    return str(faster), str(same), str(slower)

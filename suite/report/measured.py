@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from gemmgate.suite.compare import Rated, rate
+from gemmgate.suite.errors import unknown
 from gemmgate.suite.records import Row, Run
 from gemmgate.suite.report import units
 from gemmgate.suite.report.checks import by_data, cross_checks, timed_singly, without_checks
@@ -46,6 +47,18 @@ def where(run: Run) -> Notes:
     if run.seconds:
         lines.append("Seconds: " + ", ".join(f"{name} {value:.1f}" for name, value in run.seconds.items()))
     return Notes(tuple(lines))
+
+
+def times_of(run: Run, implementations: Sequence[str], cache: str) -> list[Rated]:
+    """The rows of a run that a page shows: times in one cache state, without those of other timers.
+
+    Raises UsageError for a name in `implementations` that the run does not have.
+    """
+    known = {row.implementation for row in run.rows}
+    for name in implementations:
+        if name not in known:
+            raise unknown("implementation", name, known)
+    return without_checks([r for r in rate(run.rows) if r.row.kind == "time" and r.row.cache == cache])
 
 
 def _family(family: str, rated: Sequence[Rated], run: Run) -> list[Block]:

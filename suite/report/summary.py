@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gemmgate.suite.compare import Rated, rate
-from gemmgate.suite.errors import unknown
+from gemmgate.suite.compare import Rated
 from gemmgate.suite.records import Run
 from gemmgate.suite.report import markdown, units
-from gemmgate.suite.report.checks import without_checks
+from gemmgate.suite.report.best import fastest
 from gemmgate.suite.report.layout import Block, Cell, Column, Notes, Style, Table
 from gemmgate.suite.report.means import left_out, mean_text
-from gemmgate.suite.report.measured import where
+from gemmgate.suite.report.measured import times_of, where
 
 
 def markdown_summary(run: Run, implementations: Sequence[str] = (), cache: str = "cold") -> str:
@@ -19,11 +18,7 @@ def markdown_summary(run: Run, implementations: Sequence[str] = (), cache: str =
 
     Raises UsageError for a name that the run does not have.
     """
-    known = {row.implementation for row in run.rows}
-    for name in implementations:
-        if name not in known:
-            raise unknown("implementation", name, known)
-    rated = without_checks([r for r in rate(run.rows) if r.row.kind == "time" and r.row.cache == cache])
+    rated = times_of(run, implementations, cache)
     blocks: list[Block] = [
         _family(family, [r for r in rated if r.row.family == family], implementations, cache)
         for family in dict.fromkeys(r.row.family for r in rated)
@@ -53,17 +48,15 @@ def _yardsticks(rated: Sequence[Rated]) -> list[str]:
 
 
 def _case(case: str, rated: Sequence[Rated | None]) -> tuple[Cell, ...]:
-    times = [r.row.median_s for r in rated if r is not None and r.row.median_s is not None]
-    best = min(times, default=None)
-    return (Cell(case), *(_cell(r, best) for r in rated))
+    best = {id(r) for r in fastest([r for r in rated if r is not None])}
+    return (Cell(case), *(_cell(r, "best" if id(r) in best else "") for r in rated))
 
 
-def _cell(rated: Rated | None, best: float | None) -> Cell:
+def _cell(rated: Rated | None, style: Style) -> Cell:
     if rated is None:
         return Cell(units.NONE)
     if rated.row.median_s is None:
         return Cell(rated.row.status)
-    style: Style = "best" if rated.row.median_s == best else ""
     text = units.microseconds(rated.row.median_s)
     if rated.ratio is None or rated.row.implementation == rated.yardstick:
         return Cell(text, style)

@@ -107,9 +107,15 @@ def _narrowed(table: Table, natural: Sequence[int], width: int) -> list[int]:
 
 
 def _fitted(table: Table, width: int | None) -> tuple[Table, int | None, list[str]]:
-    """What fits of a table, which of its columns is stacked, and the names of those that found no room."""
+    """What fits of a table, which of its columns is stacked, and the names of those that found no room.
+
+    Prose is folded before a column goes.
+    """
     kept = list(range(len(table.columns)))
-    wanted = _widths(table)
+    wanted = [
+        min(natural, max(_NARROWEST_PROSE, cell_len(column.header))) if column.wraps else natural
+        for natural, column in zip(_widths(table), table.columns, strict=True)
+    ]
     stacked = None
     dropped: list[str] = []
     while width is not None and sum(wanted[i] for i in kept) + _GAP * (len(kept) - 1) > width:

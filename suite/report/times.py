@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from gemmgate.suite.compare import Rated
 from gemmgate.suite.records import Limits, Row
 from gemmgate.suite.report import units
+from gemmgate.suite.report.best import MEANING, fastest
 from gemmgate.suite.report.layout import Cell, Column, Notes, Style, Table, cells
 
 CACHE_ORDER = ("cold", "serving", "hot")
 _EAGER_LOSS = 1.03
+_ABOVE = 1.005
+"""A share of the roof that reads as more than 100%."""
 _VARIANT = ("timer", "data", "seed", "phase", "target")
 
 
@@ -78,30 +81,32 @@ def times(title: str, lines: Sequence[Line], caches: Sequence[str], yardsticks: 
     """Every number that a person judges a kernel by; the ratios belong to the first of `caches`."""
     against = yardsticks[0] if len(yardsticks) == 1 else "yardstick"
     first, others = caches[0], caches[1:]
+    leads = [lead.row for line in lines if (lead := line.first_ok())]
+    rates = units.rate_columns(leads, limits)
     columns = [
-        Column("case", drop=4, stacks=True),
+        Column("case", drop=6, stacks=True),
         Column(""),
         Column("implementation"),
         Column(f"{first} us".strip(), right=True),
     ]
     columns += [Column(f"x {against}", right=True), Column("±", right=True)]
     for name in others:
-        columns += [Column(f"{name} us", right=True), Column(f"x {name}", right=True, drop=6)]
+        columns += [Column(f"{name} us", right=True), Column(f"x {name}", right=True, drop=8)]
     columns += [
-        Column("rate", right=True),
+        *(Column(rate.header, right=True, drop=2 if rate.counts_bytes else 3) for rate in rates),
         Column("roof", right=True, drop=1),
-        Column("error x", right=True, drop=2),
-        Column("kernels", right=True, drop=3),
-        Column("host us", right=True, drop=5),
-        Column("eager us", right=True, drop=7),
-        Column("marks"),
+        Column("error x", right=True, drop=4),
+        Column("kernels", right=True, drop=5),
+        Column("host us", right=True, drop=7),
+        Column("eager us", right=True, drop=9),
+        Column("marks", wraps=True),
     ]
-    fastest = _fastest(lines, first)
+    best_lines = _best(lines, first)
     usual_timer = Counter(r.row.timer for line in lines for r in line.by_cache.values()).most_common(1)[0][0]
     rows = []
     before = ""
     for line in lines:
-        best: Style = "best" if line is fastest.get(line.case) else ""
+        best: Style = "best" if id(line) in best_lines else ""
         lead = line.first_ok()
         assert lead is not None
         row = [Cell("" if line.case == before else line.case, "head"), Cell("*" if best else "", best)]
@@ -110,7 +115,7 @@ def times(title: str, lines: Sequence[Line], caches: Sequence[str], yardsticks: 
             row += [_time(line, name, ""), _ratio(line, name)[0]]
         row += cells(
             (
-                units.throughput(lead.row, limits),
+                *(rate.text(lead.row, limits) for rate in rates),
                 units.share(lead.roof_share),
                 units.multiple(lead.error_vs_yardstick),
                 units.NONE if lead.row.kernels is None else str(lead.row.kernels),
@@ -123,18 +128,14 @@ def times(title: str, lines: Sequence[Line], caches: Sequence[str], yardsticks: 
     return Table(title, tuple(columns), tuple(rows)).without_empty_columns()
 
 
-def _fastest(lines: Sequence[Line], cache: str) -> dict[str, Line]:
-    best: dict[str, Line] = {}
+def _best(lines: Sequence[Line], cache: str) -> set[int]:
+    """The `id` of each line that is among the fastest of its case in one cache state."""
+    cases: dict[str, list[Rated]] = defaultdict(list)
     for line in lines:
-        time = _median(line, cache)
-        held = _median(best[line.case], cache) if line.case in best else None
-        if time is not None and (held is None or time < held):
-            best[line.case] = line
-    return best
-
-
-def _median(line: Line, cache: str) -> float | None:
-    return line.by_cache[cache].row.median_s if cache in line.by_cache else None
+        if cache in line.by_cache:
+            cases[line.case].append(line.by_cache[cache])
+    found = {id(rated) for members in cases.values() for rated in fastest(members)}
+    return {id(line) for line in lines if id(line.by_cache.get(cache)) in found}
 
 
 def _time(line: Line, cache: str, style: Style) -> Cell:
@@ -198,13 +199,18 @@ def legend(lines: Sequence[Line], caches: Sequence[str]) -> Notes:
     rated = [r for line in lines for r in line.by_cache.values() if r.row.status == "ok"]
     notes = []
     if any(r.ratio for r in rated):
+        marked = f" * or bold: {MEANING}." if _best(lines, caches[0]) else ""
         notes.append(
             f"x: the yardstick's time over this one's in the same rounds, {caches[0] or 'as measured'}; above 1 is "
-            "faster. ±: 95% interval; ~ where it holds 1. * or bold: fastest of the case."
+            f"faster. ±: 95% interval; ~ where it holds 1.{marked}"
         )
     if any(r.error_vs_yardstick is not None for r in rated):
         notes.append(
             "error x: error against float64 over the yardstick's. roof: least time the machine allows over time."
+        )
+    if any((lead.roof_share or 0.0) >= _ABOVE for line in lines if (lead := line.first_ok())):
+        notes.append(
+            "Above 100%, the roof was read too low, as beside other programs: gemmgate calibrate takes its time."
         )
     notes += _eager_losses(lines, caches[0])
     unproven = sum(r.row.cache_proof == "unknown" for r in rated)

@@ -11,7 +11,8 @@ from gemmgate.suite.compare import Rated, rate
 from gemmgate.suite.errors import PASS, REGRESSION, UNJUDGED
 from gemmgate.suite.records import Row, Run
 from gemmgate.suite.report import units
-from gemmgate.suite.statistics import SIZE_OF_INTEREST, Interval, geometric_mean
+from gemmgate.suite.report.best import counts, is_same
+from gemmgate.suite.statistics import Interval, geometric_mean
 
 _CACHE = {"cold": "inputs not in the cache", "hot": "inputs in the cache"}
 _SAID = {
@@ -22,7 +23,10 @@ _SAID = {
     ),
     "inputs_changed": "wrote to its inputs: it should return a new tensor",
     "inputs_require_grad": "set requires_grad on its inputs: it should leave them as they are",
-    "output_count": "did not return the result as a tensor: {detail}",
+    "output_count": "did not return the result and nothing else: {detail}",
+    "output_device": "returned a tensor on another device: {detail}",
+    "output_layout": "returned a tensor of another layout: {detail}",
+    "output_remembered": ("returned an earlier result although its inputs had new values: it must not keep results"),
     "output_shape": "returned the wrong shape: {detail}",
     "output_dtype": "returned the wrong dtype: {detail}",
     "output_reused": "returned the tensor of an earlier call again: it should return a new one",
@@ -92,14 +96,15 @@ def outcome(run: Run) -> Outcome:
     left_out = [f"Not tried: {row.case}: {row.detail.rstrip('.')}." for row in mine if row.reason == _TOO_LARGE]
     if not tried["timed"]:
         lines = [f"Wrong: {name} failed on {len(wrong)} of {checked}, so nothing was timed."] if wrong else []
-        lines += [f"  {case}: {name} {said}." for case, said in wrong]
-        lines += _unjudged(name, [case_said for case_said in faults if case_said not in wrong])
+        lines += [f"  {cases}: {name} {said}." for said, cases in _folded(wrong).items()]
+        unjudged = [case_said for case_said in faults if case_said not in wrong]
+        lines += [f"Not judged: {name} {said} ({cases})." for said, cases in _folded(unjudged).items()]
         left = tried["of"] - len(tried["checked"])
         lines += [f"  {units.counted(left, 'further case')} not tried."] if left else []
         return Outcome((*lines, *left_out), REGRESSION if wrong else UNJUDGED)
     rated = rate(run.rows)
-    hows = ["Wrong" if case_said in wrong else "Not timed" for case_said in faults]
-    lines = left_out + [f"{how}: {name} {said} ({case})." for how, (case, said) in zip(hows, faults, strict=True)]
+    hows = {said: "Wrong" if (case, said) in wrong else "Not timed" for case, said in faults}
+    lines = left_out + [f"{hows[said]}: {name} {said} ({cases})." for said, cases in _folded(list(faults)).items()]
     if not wrong:
         unchecked = {row.case for row in mine if not row.cache}  # a row of a check has no cache state
         right = units.counted(len(tried["checked"]) - len(unchecked), "case")
@@ -114,12 +119,12 @@ def outcome(run: Run) -> Outcome:
     return Outcome(tuple(lines), PASS if any(verdicts) and not faults else UNJUDGED)
 
 
-def _unjudged(name: str, faults: Sequence[tuple[str, str]]) -> list[str]:
-    """A line for each reason, with the cases that it holds for."""
+def _folded(faults: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """What is said of cases, each sentence once, with the cases that it holds for."""
     cases: dict[str, list[str]] = {}
     for case, said in faults:
         cases.setdefault(said, []).append(case)
-    return [f"Not judged: {name} {said} ({', '.join(names)})." for said, names in cases.items()]
+    return {said: ", ".join(names) for said, names in cases.items()}
 
 
 def _is_fault(row: Row, name: str) -> bool:
@@ -163,7 +168,7 @@ def _said(ratio: Interval, name: str, against: str) -> str:
             f"Not decided: {name} is {units.speedup(ratio.estimate)} times as fast as {against}, which may be chance "
             f"({interval} {low} to {high}): give it more --seconds, or a quieter machine"
         )
-    if _is_same(ratio):
+    if is_same(ratio):
         low, high = units.speedup(ratio.low), units.speedup(ratio.high)
         return (
             f"Same: {name} is {units.speedup(ratio.estimate)} times as fast as {against} ({interval} {low} to {high})"
@@ -178,11 +183,6 @@ def _said(ratio: Interval, name: str, against: str) -> str:
     return f"Slower: {name} takes {slowdown} times as long as {against} ({interval} {low} to {high})"
 
 
-def _is_same(ratio: Interval) -> bool:
-    """A difference below the size of interest is none, however certain."""
-    return 1.0 in ratio or abs(math.log(ratio.estimate)) < math.log1p(SIZE_OF_INTEREST)
-
-
 def _is_narrow(ratio: Interval) -> bool:
     """Whether a difference of more than `DECIDED` either way can be ruled out."""
     return ratio.low >= 1 / (1 + DECIDED) and ratio.high <= 1 + DECIDED
@@ -191,6 +191,5 @@ def _is_narrow(ratio: Interval) -> bool:
 def _by_case(ratios: Sequence[Interval]) -> str:
     if len(ratios) == 1:
         return ""
-    same = sum(map(_is_same, ratios))
-    faster = sum(not _is_same(ratio) and ratio.estimate > 1 for ratio in ratios)
-    return f" Case by case: {faster} faster, {same} the same, {len(ratios) - same - faster} slower."
+    faster, same, slower = counts(ratios)
+    return f" Case by case: {faster} faster, {same} the same, {slower} slower."

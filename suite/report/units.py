@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from gemmgate.suite.records import Limits, Row
 from gemmgate.suite.statistics import Interval
@@ -63,14 +65,44 @@ def multiple(value: float | None) -> str:
     return f"{value:.2f}" if value < 9.995 else significant(value)
 
 
-def throughput(row: Row, limits: Limits) -> str:
-    """`0.53 TB/s` where the machine's roofs say that bytes bound the case, else `612 TFLOP/s`; G or M where small."""
+@dataclass(frozen=True)
+class RateColumn:
+    """A column of rates in one unit, which is its `header`: `TB/s`, `GFLOP/s`."""
+
+    header: str
+    counts_bytes: bool
+    scale: float
+
+    def text(self, row: Row, limits: Limits) -> str:
+        """The rate of a row that this column is for; nothing where the other one is."""
+        found = _rate(row, limits)
+        if found is None:
+            return NONE
+        rate, is_bytes = found
+        return significant(rate / self.scale) if is_bytes == self.counts_bytes else ""
+
+
+def rate_columns(rows: Iterable[Row], limits: Limits) -> list[RateColumn]:
+    """Bytes a second for the rows that the machine's roofs say bytes bound, operations for the others.
+
+    All rows of a column share the prefix in which the largest rate is 1 or more.
+    """
+    rates = list(filter(None, (_rate(row, limits) for row in rows)))
+    columns = []
+    for counts_bytes, unit in ((True, "B/s"), (False, "FLOP/s")):
+        largest = max((rate for rate, is_bytes in rates if is_bytes == counts_bytes), default=None)
+        if largest is not None:
+            scale, prefix = next((found for found in _PREFIXES if largest >= found[0]), _PREFIXES[-1])
+            columns.append(RateColumn(f"{prefix}{unit}", counts_bytes, scale))
+    return columns
+
+
+def _rate(row: Row, limits: Limits) -> tuple[float, bool] | None:
+    """Bytes or operations a second, and whether they are bytes."""
     if not row.median_s or not (row.flop or row.bytes_moved):
-        return NONE
-    bytes_bound = _is_bound_by_bytes(row, limits)
-    rate = (row.bytes_moved if bytes_bound else row.flop) / row.median_s
-    scale, prefix = next(((scale, prefix) for scale, prefix in _PREFIXES if rate >= 0.1 * scale), _PREFIXES[-1])
-    return f"{significant(rate / scale)} {prefix}{'B' if bytes_bound else 'FLOP'}/s"
+        return None
+    is_bytes = _is_bound_by_bytes(row, limits)
+    return (row.bytes_moved if is_bytes else row.flop) / row.median_s, is_bytes
 
 
 def _is_bound_by_bytes(row: Row, limits: Limits) -> bool:

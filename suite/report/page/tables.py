@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gemmgate.suite.compare import Rated
 from gemmgate.suite.records import Row
 from gemmgate.suite.report import units
+from gemmgate.suite.report.best import counts
 from gemmgate.suite.report.means import left_out, mean_text
 from gemmgate.suite.report.page.markup import name, tag, text
 from gemmgate.suite.report.page.sections import Section
@@ -24,10 +25,8 @@ def summary(section: Section, family: str) -> str:
         ratios = [r.ratio for r in mine if r.ratio and implementation != r.yardstick]
         if not ratios:
             continue
-        same = sum(1.0 in ratio for ratio in ratios)
-        faster = sum(1.0 not in ratio and ratio.estimate > 1 for ratio in ratios)
         estimates = [ratio.estimate for ratio in ratios]
-        cells = [_number(str(n), n, klass="") for n in (faster, same, len(ratios) - same - faster)]
+        cells = [_number(str(n), n, klass="") for n in counts(ratios)]
         cells += [_number(units.speedup(value), value, klass="wide") for value in (max(estimates), min(estimates))]
         mean = mean_text(mine)
         lines.append(
@@ -52,16 +51,17 @@ def measurements(section: Section, family: str) -> str:
     if not lines:
         return ""
     caches = section.caches(family)
+    rates = units.rate_columns([lead.row for line in lines if (lead := line.first_ok())], section.limits)
     headers = ["case", "implementation", f"{caches[0]} us".strip(), "speed-up", "±"]
     headers += [header for cache in caches[1:] for header in (f"{cache} us", f"speed-up, {cache}")]
     first_wide = len(headers)
-    headers += ["rate", "roof", "error", "kernels", "compile s", "marks"]
-    body = [_line(line, caches, section) for line in lines]
+    headers += [*(rate.header for rate in rates), "roof", "error", "kernels", "compile s", "marks"]
+    body = [_line(line, caches, rates, section) for line in lines]
     wide = (4, *range(6, first_wide, 2), *range(first_wide, len(headers)))
     return _table(headers, body, f"{family}: every measurement", numeric=range(2, len(headers) - 1), wide=wide)
 
 
-def _line(line: Line, caches: Sequence[str], section: Section) -> str:
+def _line(line: Line, caches: Sequence[str], rates: Sequence[units.RateColumn], section: Section) -> str:
     lead = line.first_ok()
     assert lead is not None
     row = lead.row
@@ -74,7 +74,7 @@ def _line(line: Line, caches: Sequence[str], section: Section) -> str:
     for cache in caches[1:]:
         cells += [_time(line.by_cache.get(cache)), _speedup(line.by_cache.get(cache), "wide")]
     cells += [
-        _number(units.throughput(row, section.limits), row.flop / row.median_s if row.median_s else None, klass="wide"),
+        *(_rate(rate.text(row, section.limits)) for rate in rates),
         _number(units.share(lead.roof_share), lead.roof_share, klass="wide"),
         _number(units.multiple(lead.error_vs_yardstick), lead.error_vs_yardstick, klass="wide"),
         _number(units.plain(row.kernels), row.kernels, klass="wide"),
@@ -137,6 +137,10 @@ def _table(
 
 def _number(shown: str, value: float | None, *, klass: str, row: Row | None = None) -> str:
     return tag("td", _link(row, text(shown)) if row else text(shown), class_=f"n {klass}".strip(), data_v=value)
+
+
+def _rate(shown: str) -> str:
+    return _number(shown, None if shown in ("", units.NONE) else float(shown), klass="wide")
 
 
 def _link(row: Row, content: str) -> str:
