@@ -35,7 +35,7 @@ TIERS: dict[str, Implementation] = {
 }
 """What may be chosen, by name."""
 _MOST_DOT_PRODUCTS = {2: math.inf, 4: 8e6, 64: 5e6}
-"""By the most tokens: up to how many products, T N K, a dot product is faster than tensor cores with a second launch."""
+"""By the most tokens: up to how many products, T N K, dot products are faster than tensor cores in two launches."""
 _MOST_DOT_FP32_TOKENS = 16
 _MOST_SPLIT_TOKENS, _MOST_SPLIT_PRODUCTS = 256, 2**29
 """Beyond either a library's tiles are full."""

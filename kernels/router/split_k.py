@@ -39,6 +39,8 @@ NAME = "split_k"
 _SHARED_BYTES = 48 * 1024
 """What every GPU has: used where the target does not say."""
 _MOST_SPLITS = 64
+_SHORT = 4096
+"""K up to which a program may take all of it, where its warps divide it among themselves."""
 _STEP = 128
 """Items of K that the rule's program takes at once."""
 _MOST_STAGES = 4
@@ -148,7 +150,7 @@ def _stages(case: Case, target: Target, block_t: int, block_n: int, block_k: int
 def tiles(case: Case, target: Target) -> Sequence[TileData]:
     """Every tile around the rule's block sizes that fits and gives half to two waves of programs.
 
-    Where a second launch overlaps, it adds the parts; the last to arrive is tried beside it with the rule's steps.
+    Where a second launch overlaps, it adds the parts; the last to arrive is tried beside it with one step alone.
     """
     t, n, k = sizes(case)
     multiprocessors = target.sm_count or 8
@@ -160,11 +162,13 @@ def tiles(case: Case, target: Target) -> Sequence[TileData]:
         for block_n, block_k, groups, num_warps in _shapes(block_t):
             steps, blocks = triton.cdiv(k, block_k), triton.cdiv(t, block_t) * triton.cdiv(n, block_n)
             few = min(_most_splits(block_t, block_n, num_warps), steps)
-            is_rule = (block_k, groups) == ((256, 4) if block_t <= 32 else (64, 1))
+            is_both = (block_k, groups) == ((256, 4) if block_t <= 32 else (64, 1))
             parts = [(s, 0) for s in _splits(blocks, steps, multiprocessors, few)]
             if overlaps(target):
                 many = _splits(blocks, steps, multiprocessors, min(_MOST_SPLITS, steps))
-                parts = [(s, int(s > 1)) for s in many] + (parts if is_rule else [])
+                parts = [(s, int(s > 1)) for s in many] + (parts if is_both else [])
+            if groups > 1 and block_n == 16 and k <= _SHORT:  # so little that no second launch pays
+                parts.append((1, 0))
             for splits, overlap in parts:
                 stages = _stages(case, target, block_t, block_n, block_k, splits)
                 swap = int(block_t <= 32)

@@ -34,9 +34,10 @@ def entry_of(case: Case, target: Target) -> tuple[str, Mapping[str, Any]] | None
 
     What a library wins at a larger T says nothing of this one: kernels are for the smaller.
     """
+    t, _, _ = sizes(case)
     for name in _names(case):
         entry = _tuned.lookup(PACKAGE, name, target)
-        if entry is not None and (name == case.name or entry.get("tile")):
+        if entry is not None and (entry.get("tile") or name in (case.name, f"{_model_of(case)}-t{t}-{case.dtype}")):
             return name, entry
     return None
 
