@@ -108,10 +108,18 @@ def _by_rule(case: Case, target: Target) -> Tile:
     if splits > 1:
         num_warps = _widest(triton.cdiv(k, splits), case.dtype, 8, 0.2)
     unroll = _unroll(case, splits, num_warps, block_n)
-    # Held back, loads need registers until they are used: where programs share a multiprocessor, there are none.
-    is_roomy = programs <= 2 * multiprocessors and not (block_n == 2 and num_warps == 16)
-    strong = int(splits > 1 or (t > 1 and unroll > 1 and is_roomy))
+    strong = 1 if splits > 1 else _strength(t, block_t, block_n, num_warps, unroll, programs / multiprocessors)
     return Tile(block_t, block_n, splits, num_warps, unroll, strong, int(overlaps(target) and splits > 1))
+
+
+def _strength(t: int, block_t: int, block_n: int, num_warps: int, unroll: int, programs: float) -> int:
+    """How loads are asked for. Those under way need registers: too many, and fewer programs run at a time."""
+    if t == 1 or unroll == 1:
+        return 0
+    needed = 4 * unroll * (block_t + block_n) + block_t * block_n + 2 * (block_t + block_n) + 30
+    if _is_ahead(block_t, block_n, unroll) and programs <= _REGISTERS // (32 * num_warps * needed):
+        return HELD
+    return int(programs <= 2 and not (block_n == 2 and num_warps == 16))
 
 
 def _widest(part: int, dtype: str, most: int, waste: float) -> int:
