@@ -37,15 +37,14 @@ def test_chosen_tiles_fit(target: Target) -> None:
         assert split.splits <= math.ceil(k / split.block_k)
         dot = dot_product.choose_tile(case, target)
         assert dot.block_t * dot.block_n <= 64
-        dot = dot_product._by_rule(case, target)  # a search may find that more programs are faster
-        blocks = math.ceil(n / dot.block_n) * math.ceil(t / dot.block_t)
-        assert dot.splits == 1 or blocks * dot.splits <= max(target.sm_count or 8, blocks)
+        # A search may find that parts of K are worth handing over; a rule takes all of it.
+        assert dot_product._by_rule(case, target).splits == 1
 
 
 @pytest.mark.parametrize("case", [case for case in SOME if case.dtype == "bf16"][::3], ids=lambda case: case.name)
 def test_every_tile_is_legal(case: Case) -> None:
     """Each tile of a space constructs, is there once, and its footprint fits the device; the space is not endless."""
-    for module, most in ((dot_product, 400), (split_k, 200)):
+    for module, most in ((dot_product, 600), (split_k, 200)):
         found = module.tiles(case, H200)
         assert 1 <= len(found) <= most
         assert len({json.dumps(dict(tile), sort_keys=True) for tile in found}) == len(found)

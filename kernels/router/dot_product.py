@@ -91,25 +91,22 @@ def _by_rule(case: Case, target: Target) -> Tile:
     """What 38 searches on an H200 have in common: docs/findings/2026-11-30-router-tiles.md."""
     t, n, k = sizes(case)
     multiprocessors = target.sm_count or 8
-    # Four tokens: sums of more take more shuffles at the end than reading w again costs, which is in the L1 cache.
-    block_t = min(4 if t <= 16 else 16, triton.next_power_of_2(max(t, 1)))
-    num_warps = _widest(k, case.dtype, 16, 0.35 if t <= 2 else 0.2)
+    num_warps = _widest(k, case.dtype, 0.35 if t <= 2 else 0.2)
     block_n = _experts(t, n, num_warps, triton.cdiv(k, elements_at_once(case.dtype, num_warps)), multiprocessors)
     columns = triton.cdiv(n, block_n)
+    # Four tokens: sums of more take more shuffles at the end than reading w again costs, which is in the L1 cache.
+    block_t = min(4 if t <= 16 else 16, triton.next_power_of_2(max(t, 1)))
+    # Idle multiprocessors may share the tokens. Parts of K would have to be handed over, a third of the time.
+    while t > 2 and block_t > 1 and 2 * columns * triton.cdiv(t, block_t) <= multiprocessors:
+        block_t //= 2
     programs = columns * triton.cdiv(max(t, 1), block_t)
     if t > 4 and 3 * columns > 2 * multiprocessors:
         num_warps = min(num_warps, 8)
     if t > 1 and (columns >= 3 * multiprocessors or programs >= 5 * multiprocessors):
         num_warps = min(num_warps, 8 if t == 2 else 4)
-    splits = 1
-    if _is_scarce(n, multiprocessors):  # handing parts over costs a third of a small product
-        while splits < 16 and 2 * splits * programs <= multiprocessors and k >= 2 * splits * 256:
-            splits *= 2
-    if splits > 1:
-        num_warps = _widest(triton.cdiv(k, splits), case.dtype, 8, 0.2)
-    unroll = _unroll(case, splits, num_warps, block_n)
-    strong = 1 if splits > 1 else _strength(t, block_t, block_n, num_warps, unroll, programs / multiprocessors)
-    return Tile(block_t, block_n, splits, num_warps, unroll, strong, int(overlaps(target) and splits > 1))
+    unroll = _unroll(case, 1, num_warps, block_n)
+    strong = _strength(t, block_t, block_n, num_warps, unroll, programs / multiprocessors)
+    return Tile(block_t, block_n, 1, num_warps, unroll, strong)
 
 
 def _strength(t: int, block_t: int, block_n: int, num_warps: int, unroll: int, programs: float) -> int:
@@ -122,30 +119,23 @@ def _strength(t: int, block_t: int, block_n: int, num_warps: int, unroll: int, p
     return int(programs <= 2 and not (block_n == 2 and num_warps == 16))
 
 
-def _widest(part: int, dtype: str, most: int, waste: float) -> int:
+def _widest(k: int, dtype: str, waste: float) -> int:
     """The most warps of which at most this share of the loads lies beyond the end of K."""
-    num_warps = most
-    while num_warps > 1 and _waste(part, elements_at_once(dtype, num_warps)) > waste:
+    num_warps = 16
+    while num_warps > 1 and _waste(k, elements_at_once(dtype, num_warps)) > waste:
         num_warps //= 2
     return num_warps
 
 
 def _experts(t: int, n: int, num_warps: int, pieces: int, multiprocessors: int) -> int:
     """Experts of a program: two share the reading of x, if that leaves programs for all and two pieces a thread."""
-    if _is_scarce(n, multiprocessors):
+    if 2 * n < multiprocessors:
         return 1 if t <= 4 else 2
     if pieces == 1:
         return 4 if t > 8 else 2
     if t == 1:
         return 2 if n > 6 * multiprocessors else 1
-    if num_warps == 16 and t <= 4:
-        return 1 if n <= (2 if t == 2 else 1) * multiprocessors else 2
-    return 2
-
-
-def _is_scarce(n: int, multiprocessors: int) -> bool:
-    """Whether experts are so few that K has to be split to give every multiprocessor work."""
-    return 2 * n < multiprocessors
+    return 1 if t == 2 and num_warps == 16 and n <= 2 * multiprocessors else 2
 
 
 def _waste(part: int, at_once: int) -> float:
@@ -165,7 +155,8 @@ def tiles(case: Case, target: Target) -> Sequence[TileData]:
     multiprocessors = target.sm_count or 8
     tokens = triton.next_power_of_2(max(t, 1))
     found = []
-    for block_t in sorted({min(tokens, 16), min(tokens, 8), min(tokens, 4)}):
+    sizes_t = (2, 4, 8, 16) if 2 * n > multiprocessors else (1, 2, 4, 8, 16)
+    for block_t in sorted({min(tokens, size) for size in sizes_t}):
         for block_n in (1, 2, 4, 8):
             for splits in (1, 2, 4, 8, 16, 32):
                 programs = triton.cdiv(n, block_n) * triton.cdiv(t, block_t) * splits
