@@ -30,7 +30,7 @@ SOME = FAMILY.cases[::13]
 def test_chosen_tiles_fit(target: Target) -> None:
     """A chosen tile is legal, leaves no part of K without work that would cost a program, and fits shared memory."""
     for case in SOME:
-        t, n, k = sizes(case)
+        _, _, k = sizes(case)
         split = split_k.choose_tile(case, target)
         staged = split.num_stages * (split.block_t + split.block_n) * split.block_k * ITEM_BYTES[case.dtype]
         assert case.dtype == "fp32" or staged <= (target.shared_bytes or 49152)  # fp32 is refused
