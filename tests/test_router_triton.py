@@ -16,6 +16,7 @@ from torch import Tensor
 from gemmgate.kernels import _tuned
 from gemmgate.kernels.router import FAMILY, dispatch, dot_product, logits, split_k, tables
 from gemmgate.kernels.router.cases import ITEM_BYTES, case_of, sizes
+from gemmgate.kernels.router.inputs import TORCH_DTYPE
 from gemmgate.suite.cases import Case, Target
 from tests.test_dense_splitk_triton import run_child
 
@@ -73,6 +74,7 @@ def test_footprint_by_hand() -> None:
     [
         (lambda: dot_product.Tile(3, 1, 1, 4, 1), "powers of two"),
         (lambda: dot_product.Tile(4, 1, 0, 4, 1), "at least 1"),
+        (lambda: dot_product.Tile(4, 1, 1, 4, 1, strong=3), "strong must be 0, 1 or 2"),
         (lambda: split_k.Tile(8, 16, 128, 1, 1, 0, 4, 2), "8, 16 and 128"),
         (lambda: split_k.Tile(8, 16, 32, 1, 4, 1, 4, 2), "16, 8 and 8"),
         (lambda: split_k.Tile(8, 16, 128, 65, 1, 1, 4, 2), "splits must be 1 to 64, got 65"),
@@ -113,6 +115,28 @@ def test_overlap_needs_sm_90() -> None:
         x, w = torch.ones(8, 7168, device="meta").bfloat16(), torch.ones(256, 7168, device="meta").bfloat16()
         with pytest.raises(ValueError, match="overlap needs sm_90, this is sm_80"):
             module.prepare(case, {"x": x, "w": w}, TARGETS[1], next(tile for tile in new if tile["overlap"]))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "k", "stride", "pairs"),
+    [("bf16", 70, 70, True), ("bf16", 71, 71, False), ("bf16", 70, 71, False), ("fp32", 70, 70, False)],
+)
+def test_pairs_are_whole(dtype: str, k: int, stride: int, pairs: bool) -> None:
+    """Two bf16 are read as one where all rows begin and end with a pair."""
+    x = torch.zeros(3 * stride, dtype=TORCH_DTYPE[dtype]).as_strided((3, k), (stride, 1))
+    w = torch.zeros(5 * k, dtype=TORCH_DTYPE[dtype]).as_strided((5, k), (k, 1))
+    assert dot_product._come_in_pairs(x, w) == pairs
+    off = torch.zeros(3 * k + 1, dtype=TORCH_DTYPE[dtype])[1:].view(3, k)
+    assert not dot_product._come_in_pairs(off, w)
+
+
+def test_fp16_is_not_held_back() -> None:
+    """A space has tiles that hold products back in bf16 and fp32, and none in fp16, which would not."""
+    held = {
+        dtype: any(tile["strong"] == dot_product.HELD for tile in dot_product.tiles(case_of(4, 256, 4096, dtype), H200))
+        for dtype in ("bf16", "fp16", "fp32")
+    }
+    assert held == {"bf16": True, "fp16": False, "fp32": True}
 
 
 # dispatch

@@ -6,8 +6,9 @@ dtype or fp32. Products are exact, or IEEE for fp32; sums are fp32.
 A program takes a few experts and a few tokens, and all of K or one of `splits` parts. Its threads lie along K, 16
 bytes each: it asks for all its weights at once, holds them in registers while it goes through the tokens, and adds up
 across threads once at the end. So few tokens cost what one costs, which is the time to fetch w and one reduction. Where
-there are too few experts to occupy a GPU, K is split, and the parts are added in a fixed order: by a second launch with
-`overlap`, whose programs wait on the device while the first one runs, else by the last program to arrive.
+there are too few experts to occupy a GPU, tokens are shared, or K is split, and the parts are added in a fixed order:
+by a second launch with `overlap`, whose programs wait on the device while the first one runs, else by the last program
+to arrive.
 
 Wins while T is small; each program reads all its tokens, so it loses once that traffic, N / block_n times x, is more
 than w. Refuses more than 64 tokens, and a CPU outside Triton's interpreter.
