@@ -153,6 +153,8 @@ class Implementation:
     reports the winner on fresh ones. `deterministic` promises equal bits for equal inputs.
     `prepare` launches each of its own kernels once on the example, which may hold meta tensors where the
     launches are only compiled, for a target that is not here. `footprint(case, target, tile)` is pure.
+    `error_bound(case)` stands for the family's where what a library does by default, and says so, costs more than what
+    is asked of everybody else; nothing of kind `own` has one.
     """
 
     name: str
@@ -163,8 +165,11 @@ class Implementation:
     tiles: Callable[[Case, Target], Sequence[Tile]] | None = None
     screened: bool = False
     footprint: Callable[[Case, Target, Tile], Footprint] | None = None
+    error_bound: Callable[[Case], float] | None = None
 
     def __post_init__(self) -> None:
+        if self.error_bound is not None and self.kind == "own":
+            raise ValueError(f"Implementation '{self.name}' is our own: the family's error bound is its bound.")
         if self.screened and self.tiles is None:
             raise ValueError(f"Implementation '{self.name}' is screened but names no tiles to choose from.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import triton
@@ -48,9 +49,20 @@ def _said(kernel: str, case: Case, arch: int, compiled: Any) -> None:
     )
 
 
-def compile_dot(case: Case, arch: int) -> None:
+def _said_order(case: Case, arch: int, compiled: Any) -> None:
+    """Where in the machine code the last load of an operand and the first product stand."""
+    code = re.findall(r"\b(LDG\.E\.128|FMUL2?|FFMA2?)\b", compiled.asm["sass"])
+    last_load = max(index for index, name in enumerate(code) if name.startswith("LDG"))
+    first_product = next(index for index, name in enumerate(code) if not name.startswith("LDG"))
+    print(json.dumps({"order": case.name, "arch": arch, "last_load": last_load, "first_product": first_product}))
+
+
+def compile_dot(case: Case, arch: int, strong: int | None = None) -> None:
     tile = dot_product.choose_tile(case, _target(arch))
-    each = 4 if case.dtype == "fp32" else 8
+    tile = tile if strong is None else replace(tile, strong=strong)
+    is_held = tile.strong == dot_product.HELD
+    in_pairs = is_held and case.dtype == "bf16"
+    each = 4 if case.dtype == "fp32" or in_pairs else 8
     pointer = f"*{case.dtype}"
     compiled = compile_for(
         dot_product._dot,
@@ -61,8 +73,11 @@ def compile_dot(case: Case, arch: int) -> None:
             "LANES": 32 * tile.num_warps,
             "EACH": each,
             "UNROLL": tile.unroll,
+            "UNIT": each,
             "X_AHEAD": True,
             "STRONG": tile.strong == 1,
+            "HELD": is_held,
+            "PAIRS": in_pairs,
             "SPLITS": tile.splits,
             "AT_ONCE": tile.splits,
             "OVERLAP": tile.overlap == 1,
@@ -73,6 +88,8 @@ def compile_dot(case: Case, arch: int) -> None:
         num_warps=tile.num_warps,
     )
     _said("dot_product", case, arch, compiled)
+    if is_held:
+        _said_order(case, arch, compiled)
 
 
 def compile_split(case: Case, arch: int) -> None:
@@ -110,5 +127,7 @@ if __name__ == "__main__":
         compile_dot(case_of(1, 256, 7168, "bf16", "fp32"), arch)
         compile_dot(case_of(8, 8, 4096, "bf16", "fp32"), arch)
         compile_dot(case_of(4, 256, 3072, "fp32"), arch)
+        for held in (case_of(4, 256, 7168, "bf16", "fp32"), case_of(8, 256, 3072, "fp32")):
+            compile_dot(held, arch, dot_product.HELD)
         compile_split(case_of(8, 256, 7168, "bf16", "fp32"), arch)
         compile_split(case_of(512, 256, 7168, "bf16", "fp32"), arch)

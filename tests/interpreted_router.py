@@ -27,11 +27,12 @@ UNSWAPPED = split_k.Tile(block_t=16, block_n=8, block_k=32, splits=2, groups=1, 
 KERNELS: list[Any] = [
     (dot_product, DOT),
     (dot_product, replace(DOT, overlap=1)),
+    (dot_product, replace(DOT, strong=dot_product.HELD)),
     (split_k, SPLIT),
     (split_k, UNSWAPPED),
     (split_k, replace(SPLIT, overlap=1)),
 ]
-NAMES = ["dot", "dot-second", "split", "unswapped", "split-second"]
+NAMES = ["dot", "dot-second", "dot-held", "split", "unswapped", "split-second"]
 each_kernel = pytest.mark.parametrize(("kernel", "tile"), KERNELS, ids=NAMES)
 
 
@@ -226,8 +227,10 @@ def test_experts_of_every_rule(model: Model, name: str) -> None:
     torch.testing.assert_close(weights.double(), exact_weights, rtol=1e-5, atol=1e-7)
 
 
-def test_experts_from_parts() -> None:
+def test_experts_from_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A product whose K is cut into parts leaves them to the second launch, which finds the experts of float64."""
+    parts = dispatch.Choice("split_k", asdict(replace(SPLIT, splits=4)), "given")
+    monkeypatch.setattr(dispatch, "choose", lambda case, target: parts)
     case = topk_case_of(5, 12, 1100, Rule("sigmoid", 3, corrected=True))
     inputs = make_topk_inputs(case, 1, "cpu")
     prepared = FUSED["two_launches"].prepare(case, inputs, CPU, None)

@@ -21,6 +21,7 @@ from gemmgate.suite.learning.score import by_first_size, score, summed
 from gemmgate.suite.learning.tree import Leaf, Split, Tree, described, to_python
 from gemmgate.suite.records import Row
 from gemmgate.suite.report.dispatch_map import tree_map
+from gemmgate.suite.report.learning import said_of_held_out
 from gemmgate.suite.store import Store
 from tests.runs import row
 from tests.stored import make_run, stored
@@ -293,13 +294,13 @@ def test_map_shows_what_a_choice_costs(learned: Learned) -> None:
 FLAGS = ("--python", "--json", "--explain")
 
 
-def _run_learn(tmp_path: Path, *arguments: str) -> Any:
+def _run_learn(tmp_path: Path, *arguments: str, rows: list[Row] | None = None) -> Any:
     import typer
 
     from gemmgate.suite.cli.learn import command
 
     store = Store(tmp_path / "results")
-    stored(store, make_run(), *_rows(tokens=(1, 8, 64, 512), experts=(32, 128, 512)))
+    stored(store, make_run(), *(rows or _rows(tokens=(1, 8, 64, 512), experts=(32, 128, 512))))
     app = typer.Typer()
     app.command()(command)
     return CliRunner().invoke(app, [*arguments, "--results", str(tmp_path / "results")])
@@ -326,6 +327,29 @@ def test_command_scores_what_ran(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "Regret by t, library" in result.output
     assert "1.250" in result.output
+
+
+def test_command_learns_from_no_dispatcher(tmp_path: Path) -> None:
+    """What says that another one ran is nothing to choose, unless it is asked for by name; its score is its own."""
+    rows = [
+        *_rows(tokens=(1, 8, 64, 512), experts=(32, 128, 512)),
+        *_rows(lambda t, n: {"chooser": 3e-6}, (1, 8, 64, 512), (32, 128, 512), algorithm="few (tuned)"),
+    ]
+    options = ((), ("--impl", "chooser,few,some,library"), ("--score", "chooser"))
+    every, named, scored = (
+        _run_learn(tmp_path / str(index), "--family", "made", *more, rows=rows).output
+        for index, more in enumerate(options)
+    )
+    assert "chooser" not in every and "chooser" in named
+    assert "mean regret 1.000" in scored
+
+
+def test_nothing_within_the_others_is_said() -> None:
+    """Where every group is an end of what is known, the function does not claim a regret of 1."""
+    ends = [point for point in collect(_rows(), "made") if point.dims["k"] in (HIDDEN[0], HIDDEN[-1])]
+    learned = learn("made", [replace(point, group=(point.dims["k"],)) for point in ends])
+    assert learned.inside.cases == 0
+    assert "nobody knows" in said_of_held_out(learned)
 
 
 def test_command_writes_ranges(tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from gemmgate.kernels.router import FAMILY, cases, custom_op_autotune, decompose_k, inductor, library
+from gemmgate.kernels.router import FAMILY, cases, custom_op_autotune, decompose_k, dispatch, inductor, library
+from gemmgate.kernels.router.bound import library_bound
 from gemmgate.kernels.router.cases import case_of, legal_splits, make_case, sizes, twin
 from gemmgate.kernels.router.decision import choice_of, decision
 from gemmgate.kernels.router.inputs import make_inputs
@@ -83,8 +85,12 @@ def test_subsets() -> None:
     tuned = [case for case in FAMILY.cases if {"tune-dot", "tune-split"} & set(case.tags)]
     assert not any("drawn" in case.tags for case in tuned)
     assert {tag: sum(tag in case.tags for case in tuned) for tag in ("tune-dot", "tune-split")} == {
-        "tune-dot": 17 * 5 + 4 * 7, "tune-split": 17 * 7,
+        "tune-dot": 17 * 2 + 4, "tune-split": 17,
     }  # fmt: skip
+    by_model = {
+        name: [case.dims["t"] for case in tuned if name in case.tags] for name in ("deepseek-v3", "mixtral-8x7b")
+    }
+    assert by_model == {"deepseek-v3": [2, 4, 16], "mixtral-8x7b": [4, 8, 32]}
     assert {case.name for case in FAMILY.cases if "models" not in case.tags} == {
         case.name for case in FAMILY.cases if "drawn" in case.tags
     }
@@ -220,6 +226,40 @@ def test_bound_admits_one_rounding_and_not_two(name: str) -> None:
     parts = [x.double() @ w.double().t() for x, w in zip(inputs["x"].chunk(8, 1), inputs["w"].chunk(8, 1), strict=True)]
     twice = sum((part.bfloat16() for part in parts), torch.zeros_like(exact, dtype=torch.bfloat16))
     assert case.dims["t"] == 1 or _error(case, twice, exact) > _allowed(case, exact)
+
+
+@pytest.mark.parametrize("name", ["drawn1-t1-bf16", "drawn1-t8-bf16", "deepseek-v3-t4-bf16", "mixtral-8x7b-t1-bf16"])
+@pytest.mark.parametrize("splits", [2, 8, 24])
+def test_library_may_round_parts(name: str, splits: int) -> None:
+    """Parts of K rounded to bf16, added in fp32 and rounded again pass as the library's own product, however many they
+    are; without a part of 64 of K they do not.
+    """
+    case = BY_NAME[name]
+    inputs = make_inputs(case, 3, "cpu")
+    exact = reference(case, inputs)
+    x, w = inputs["x"].double(), inputs["w"].double()
+    parts = [a @ b.t() for a, b in zip(x.tensor_split(splits, 1), w.tensor_split(splits, 1), strict=True)]
+    rounded = torch.stack([part.bfloat16().float() for part in parts]).sum(0) + inputs.get("bias", torch.zeros(()))
+    final = rounded.bfloat16() if FAMILY.output_dtype(case) == "bf16" else rounded.bfloat16().float()
+    library_own = library.IMPLEMENTATIONS[FAMILY.yardsticks[0] if final.dtype == torch.float32 else "linear"]
+    assert library_own.error_bound is not None
+    allowed = _allowed(case, exact) + 2 * (library_own.error_bound(case) - FAMILY.error_bound(case))
+    assert _error(case, final, exact) <= allowed
+    short = final.double() - x[:, :64] @ w[:, :64].t()
+    assert _error(case, short, exact) > allowed
+
+
+def test_candidates_keep_the_tight_bound() -> None:
+    """Of all implementations only the library's products in the operands' dtype have a bound of their own, nothing in
+    fp32 has another one, and ours cannot have any.
+    """
+    found = {name: library.IMPLEMENTATIONS[name] for name in ("linear", "linear_float", "mm_out_dtype", "upcast_fp32")}
+    assert {name for name, one in found.items() if one.error_bound} == {"linear", "linear_float"}
+    assert all(one.error_bound is None for one in dispatch.IMPLEMENTATIONS.values())
+    single = BY_NAME["longcat-flash-t64-fp32"]
+    assert library_bound(single) == FAMILY.error_bound(single)
+    with pytest.raises(ValueError, match="'dispatch' is our own"):
+        replace(dispatch.IMPLEMENTATIONS["dispatch"], error_bound=library_bound)
 
 
 def test_bound_sees_a_dropped_tile() -> None:

@@ -46,25 +46,26 @@ def test_quick_cases_are_within_the_bound(case: Case) -> None:
     exact = reference(case, inputs)
     rounded = exact.to(TORCH_DTYPE[FAMILY.output_dtype(case)])
     rounding = float((rounded.double() - exact).norm() / exact.norm())
-    errors = {}
+    errors, bounds = {}, {}
     for name in _cheap(case):
         implementation = _supported(case, name)
         if implementation is not None:
             out = implementation.prepare(case, inputs, target_of(DEVICE), None).bind(inputs)()
             errors[name] = float((out.double() - exact).norm() / exact.norm())
-    assert {name: e for name, e in errors.items() if not e <= rounding + 2 * FAMILY.error_bound(case)} == {}
+            bounds[name] = rounding + 2 * (implementation.error_bound or FAMILY.error_bound)(case)
+    assert {name: e for name, e in errors.items() if not e <= bounds[name]} == {}
     if FAMILY.output_dtype(case) == "fp32" and case.dtype == "bf16":
         assert max(error for name, error in errors.items() if name != "linear_float") < 1e-4
 
 
 @pytest.mark.parametrize("name", ["dot_product", "split_k"])
 def test_every_tile_is_right(name: str) -> None:
-    """Every seventh tile of both spaces gives the logits of DeepSeek-V3 and Mixtral at 8 tokens."""
+    """Every thirteenth tile of both spaces gives the logits of DeepSeek-V3 and Mixtral at 8 tokens."""
     module = {"dot_product": dot_product, "split_k": split_k}[name]
     for n, k, out in ((256, 7168, "fp32"), (8, 4096, "bf16")):
         case = case_of(8, n, k, "bf16", out)
         inputs = make_inputs(case, 1, DEVICE)
-        for tile in module.tiles(case, target_of(DEVICE))[::7]:
+        for tile in module.tiles(case, target_of(DEVICE))[::13]:
             prepared = module.prepare(case, inputs, target_of(DEVICE), tile)
             call = prepared.bind(inputs)
             for _ in range(3):

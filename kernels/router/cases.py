@@ -110,9 +110,17 @@ _QUICK: Mapping[str, tuple[int, ...]] = {
     "longcat-flash": (8,),
 }
 """The cases that answer the question in a minute or two."""
-_TUNE_DOT = (1, 2, 4, 8, 16)
-_TUNE_SPLIT = (4, 8, 16, 32, 64, 128, 512)
-"""Where tiles are searched for: several points of each range, whose tiles serve the numbers of tokens below them."""
+_LONG = 5120
+"""From this hidden size on reading x is what costs, and a second launch pays earlier."""
+
+
+def _tuned_tokens(model: Model) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Where tiles are searched for, of `dot_product` and of `split_k`: where each is likely to be chosen and the tile
+    changes. Elsewhere the rules' tiles are as good: docs/findings/2026-11-30-router-tiles.md.
+    """
+    if model.dtype == "fp32":
+        return (8,), ()
+    return ((2, 4), (16,)) if model.hidden >= _LONG else ((4, 8), (32,))
 
 
 def epilogue_of(dtype: str, out: str, *, bias: bool) -> str:
@@ -172,14 +180,16 @@ def _of_model(model: Model, t: int, tags: tuple[str, ...]) -> Case:
     return Case(**{**{name: getattr(made, name) for name in Case.__dataclass_fields__}, "tags": tags})
 
 
+_TUNE = ("tune-dot", "tune-split")
+
+
 def _catalog() -> Iterator[Case]:
     for model in MODELS:
         for t in TOKENS:
             quick = ["quick"] if t in _QUICK.get(model.name, ()) else []
             compiled = ["inductor"] if model.name in _INDUCTOR and t in _INDUCTOR_TOKENS else []
             small = ["small"] if t <= 16 else []
-            tuned = ["tune-dot"] if t in (_TUNE_DOT if model.dtype != "fp32" else (*_TUNE_DOT, 32, 64)) else []
-            tuned += ["tune-split"] if t in _TUNE_SPLIT and model.dtype != "fp32" else []
+            tuned = [tag for tag, some in zip(_TUNE, _tuned_tokens(model), strict=True) if t in some]
             yield _of_model(model, t, (*quick, *compiled, *small, *tuned, model.name, "models", "full"))
     for model in DRAWN:
         for t in DRAWN_TOKENS:

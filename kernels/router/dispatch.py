@@ -10,6 +10,7 @@ kernel with the tile for 16 tokens whatever T is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -33,10 +34,11 @@ TIERS: dict[str, Implementation] = {
     **library.IMPLEMENTATIONS,
 }
 """What may be chosen, by name."""
-_MOST_DOT_TOKENS = {"bf16": 4, "fp16": 4, "fp32": 16}
-_MOST_SPLIT_TOKENS = 64
-"""The rule's ends, from arithmetic alone: a dot product reads all tokens for every few experts; from 64 tokens on, a
-library's tiles are full."""
+_MOST_DOT_PRODUCTS = {2: math.inf, 4: 8e6, 64: 5e6}
+"""By the most tokens: up to how many products, T N K, dot products are faster than tensor cores in two launches."""
+_MOST_DOT_FP32_TOKENS = 16
+_MOST_SPLIT_TOKENS, _MOST_SPLIT_PRODUCTS = 256, 2**29
+"""Beyond either a library's tiles are full."""
 _SINGLE_TOKENS = 16
 
 
@@ -69,12 +71,24 @@ def _tuned_choice(entry: Mapping[str, Any], case: Case, target: Target, why: str
 
 
 def _by_rule(case: Case, target: Target) -> str:
-    t, _, _ = sizes(case)
-    if t <= _MOST_DOT_TOKENS[case.dtype] and _is_possible(dot_product.NAME, case, target):
+    t, n, k = sizes(case)
+    if _is_few(case) and _is_possible(dot_product.NAME, case, target):
         return dot_product.NAME
-    if t <= _MOST_SPLIT_TOKENS and _is_possible(split_k.NAME, case, target):
+    is_some = t <= _MOST_SPLIT_TOKENS and t * n * k <= _MOST_SPLIT_PRODUCTS
+    if is_some and _is_possible(split_k.NAME, case, target):
         return split_k.NAME
     return best_library(case, target)
+
+
+def _is_few(case: Case) -> bool:
+    """Whether dot products are faster than what else there is, by what an H200 took: dot products read all of x for
+    every few experts, tensor cores need a second launch.
+    """
+    t, n, k = sizes(case)
+    if case.dtype == "fp32":
+        return t <= _MOST_DOT_FP32_TOKENS
+    most = next((products for tokens, products in _MOST_DOT_PRODUCTS.items() if t <= tokens), 0)
+    return t * n * k <= most
 
 
 def best_library(case: Case, target: Target) -> str:

@@ -6,8 +6,9 @@ dtype or fp32. Products are exact, or IEEE for fp32; sums are fp32.
 A program takes a few experts and a few tokens, and all of K or one of `splits` parts. Its threads lie along K, 16
 bytes each: it asks for all its weights at once, holds them in registers while it goes through the tokens, and adds up
 across threads once at the end. So few tokens cost what one costs, which is the time to fetch w and one reduction. Where
-there are too few experts to occupy a GPU, K is split, and the parts are added in a fixed order: by a second launch with
-`overlap`, whose programs wait on the device while the first one runs, else by the last program to arrive.
+there are too few experts to occupy a GPU, tokens are shared, or K is split, and the parts are added in a fixed order:
+by a second launch with `overlap`, whose programs wait on the device while the first one runs, else by the last program
+to arrive.
 
 Wins while T is small; each program reads all its tokens, so it loses once that traffic, N / block_n times x, is more
 than w. Refuses more than 64 tokens, and a CPU outside Triton's interpreter.
@@ -22,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -37,6 +39,8 @@ from gemmgate.suite.cases import Tile as TileData
 
 NAME = "dot_product"
 MOST_TOKENS = 64
+HELD = 2
+"""The `strong` of a tile whose loads are all under way before its first product."""
 _REGISTERS = 65536
 """Of a multiprocessor."""
 _MOST_WEIGHTS = 16
@@ -49,8 +53,9 @@ _MOST_AHEAD = 28
 class Tile:
     """Tokens and experts of a program, parts of K, warps, and pieces of an expert's row a thread fetches at once.
 
-    `strong` 1 makes these volatile loads, which the assembler may not move down to their use: otherwise it does, and
-    their latencies add up.
+    `strong` 1 makes these volatile loads, which the assembler may not move past each other; some still move down to
+    their use, and latencies add up. 2 holds all products back until everything is asked for: in fp32, and in bf16 where
+    rows are whole pairs; elsewhere it is 1.
     `overlap` 1 lets the next launch come before this one has ended, and where K is split has it add the parts: from
     sm_90 on.
     """
@@ -64,6 +69,8 @@ class Tile:
     overlap: int = 0
 
     def __post_init__(self) -> None:
+        if self.strong not in (0, 1, HELD):
+            raise ValueError(f"strong must be 0, 1 or {HELD}, got {self}.")
         if any(size < 1 or size & (size - 1) for size in (self.block_t, self.block_n, self.num_warps)):
             raise ValueError(f"block_t, block_n and num_warps must be powers of two, got {self}.")
         if self.splits < 1 or self.unroll < 1:
@@ -82,26 +89,54 @@ def choose_tile(case: Case, target: Target) -> Tile:
 
 
 def _by_rule(case: Case, target: Target) -> Tile:
+    """What 38 searches on an H200 have in common: docs/findings/2026-11-30-router-tiles.md."""
     t, n, k = sizes(case)
     multiprocessors = target.sm_count or 8
-    block_t = min(16, triton.next_power_of_2(max(t, 1)))
-    # Two programs a multiprocessor hide each other's latency while tokens are few; later, reading x twice costs more.
-    wanted = multiprocessors * (2 if t <= 4 else 1)
-    block_n = 1
-    while block_n < 4 and triton.cdiv(n, 2 * block_n) >= wanted:
-        block_n *= 2
-    if t > 4:
-        block_n = max(block_n, 2)
-    programs = triton.cdiv(n, block_n) * triton.cdiv(max(t, 1), block_t)
-    splits = 1
-    while splits < 16 and 2 * splits * programs <= multiprocessors and k >= 2 * splits * 256:
-        splits *= 2
-    part = triton.cdiv(k, splits)
-    num_warps = 8
-    while num_warps > 1 and _waste(part, elements_at_once(case.dtype, num_warps)) > 0.2:
+    num_warps = _widest(k, case.dtype, 0.35 if t <= 2 else 0.2)
+    block_n = _experts(t, n, num_warps, triton.cdiv(k, elements_at_once(case.dtype, num_warps)), multiprocessors)
+    columns = triton.cdiv(n, block_n)
+    # Four tokens: sums of more take more shuffles at the end than reading w again costs, which is in the L1 cache.
+    block_t = min(4 if t <= 16 else 16, triton.next_power_of_2(max(t, 1)))
+    # Idle multiprocessors may share the tokens. Parts of K would have to be handed over, a third of the time.
+    while t > 2 and block_t > 1 and 2 * columns * triton.cdiv(t, block_t) <= multiprocessors:
+        block_t //= 2
+    programs = columns * triton.cdiv(max(t, 1), block_t)
+    if t > 4 and 3 * columns > 2 * multiprocessors:
+        num_warps = min(num_warps, 8)
+    if t > 1 and (columns >= 3 * multiprocessors or programs >= 5 * multiprocessors):
+        num_warps = min(num_warps, 8 if t == 2 else 4)
+    unroll = _unroll(case, 1, num_warps, block_n)
+    strong = _strength(t, block_t, block_n, num_warps, unroll, programs / multiprocessors)
+    return Tile(block_t, block_n, 1, num_warps, unroll, strong)
+
+
+def _strength(t: int, block_t: int, block_n: int, num_warps: int, unroll: int, programs: float) -> int:
+    """How loads are asked for. Those under way need registers: too many, and fewer programs run at a time."""
+    if t == 1 or unroll == 1:
+        return 0
+    needed = 4 * unroll * (block_t + block_n) + block_t * block_n + 2 * (block_t + block_n) + 30
+    if _is_ahead(block_t, block_n, unroll) and programs <= _REGISTERS // (32 * num_warps * needed):
+        return HELD
+    return int(programs <= 2 and not (block_n == 2 and num_warps == 16))
+
+
+def _widest(k: int, dtype: str, waste: float) -> int:
+    """The most warps of which at most this share of the loads lies beyond the end of K."""
+    num_warps = 16
+    while num_warps > 1 and _waste(k, elements_at_once(dtype, num_warps)) > waste:
         num_warps //= 2
-    overlap = int(overlaps(target) and splits > 1)
-    return Tile(block_t, block_n, splits, num_warps, _unroll(case, splits, num_warps, block_n), overlap=overlap)
+    return num_warps
+
+
+def _experts(t: int, n: int, num_warps: int, pieces: int, multiprocessors: int) -> int:
+    """Experts of a program: two share the reading of x, if that leaves programs for all and two pieces a thread."""
+    if 2 * n < multiprocessors:
+        return 1 if t <= 4 else 2
+    if pieces == 1:
+        return 4 if t > 8 else 2
+    if t == 1:
+        return 2 if n > 6 * multiprocessors else 1
+    return 1 if t == 2 and num_warps == 16 and n <= 2 * multiprocessors else 2
 
 
 def _waste(part: int, at_once: int) -> float:
@@ -121,7 +156,8 @@ def tiles(case: Case, target: Target) -> Sequence[TileData]:
     multiprocessors = target.sm_count or 8
     tokens = triton.next_power_of_2(max(t, 1))
     found = []
-    for block_t in sorted({min(tokens, 16), min(tokens, 8), min(tokens, 4)}):
+    sizes_t = (2, 4, 8, 16) if 2 * n > multiprocessors else (1, 2, 4, 8, 16)
+    for block_t in sorted({min(tokens, size) for size in sizes_t}):
         for block_n in (1, 2, 4, 8):
             for splits in (1, 2, 4, 8, 16, 32):
                 programs = triton.cdiv(n, block_n) * triton.cdiv(t, block_t) * splits
@@ -136,8 +172,15 @@ def tiles(case: Case, target: Target) -> Sequence[TileData]:
                     # Where a second launch overlaps, the last to arrive is tried beside it with four warps only.
                     kinds = [(1, 0), (0, 0)] if splits == 1 or not overlaps(target) else [(1, 1), (0, 1)]
                     kinds += [(1, 0)] if kinds[0][1] and num_warps == 4 else []
+                    if case.dtype != "fp16" and _is_ahead(block_t, block_n, unroll):
+                        kinds.append((HELD, kinds[0][1]))
                     found += [asdict(Tile(block_t, block_n, splits, num_warps, unroll, *kind)) for kind in kinds]
     return found or [asdict(_by_rule(case, target))]
+
+
+def _is_ahead(block_t: int, block_n: int, unroll: int) -> bool:
+    """Whether x is asked for together with w."""
+    return unroll * (block_t + block_n) <= _MOST_AHEAD
 
 
 def _registers(block_t: int, block_n: int, unroll: int) -> int:
@@ -161,23 +204,29 @@ def footprint(case: Case, target: Target, tile: TileData) -> Footprint:
 @triton.jit
 def _dot(
     x_ptr, w_ptr, bias_ptr, out_ptr, partials_ptr, counters_ptr,
-    T, N, K, part,
-    stride_xt, stride_wn,
+    T, N, units_k, part,
+    units_xt, units_wn,
     BT: tl.constexpr, BN: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr, UNROLL: tl.constexpr,
-    X_AHEAD: tl.constexpr, STRONG: tl.constexpr, SPLITS: tl.constexpr, AT_ONCE: tl.constexpr, OVERLAP: tl.constexpr,
-    HAS_BIAS: tl.constexpr, INTERPRETED: tl.constexpr,
+    UNIT: tl.constexpr, X_AHEAD: tl.constexpr, STRONG: tl.constexpr, HELD: tl.constexpr, PAIRS: tl.constexpr,
+    SPLITS: tl.constexpr, AT_ONCE: tl.constexpr, OVERLAP: tl.constexpr, HAS_BIAS: tl.constexpr,
+    INTERPRETED: tl.constexpr,
 ):  # fmt: skip
-    """One block of logits, or its share from one part of K. `part` is a whole number of LANES * EACH."""
+    """One block of logits, or its share from one part of K. `part` is a whole number of LANES * EACH.
+
+    K and the strides come in units of `UNIT`, so that the compiler knows what divides them. With `PAIRS` two elements
+    are one int32, which is then what K, `part` and `EACH` count. With `HELD` no product begins before all is asked for.
+    """
     begin(OVERLAP, INTERPRETED)
     block_n = tl.program_id(0)
     split = tl.program_id(1)
     block_t = tl.program_id(2)
+    K = units_k * UNIT
     tokens = block_t * BT + tl.arange(0, BT)  # [BT]
     experts = block_n * BN + tl.arange(0, BN)  # [BN]
     # One contiguous dimension along K, so that threads come to lie along it, each with EACH neighbours.
     ahead_of = tl.arange(0, LANES * EACH)[None, None, :]  # [1, 1, LANES * EACH]
-    x_rows = x_ptr + tokens.to(tl.int64)[:, None, None] * stride_xt  # [BT, 1, 1]
-    w_rows = w_ptr + experts.to(tl.int64)[None, :, None] * stride_wn  # [1, BN, 1]
+    x_rows = _rows(x_ptr, tokens, units_xt, UNIT, PAIRS)[:, None, None]  # [BT, 1, 1]
+    w_rows = _rows(w_ptr, experts, units_wn, UNIT, PAIRS)[None, :, None]  # [1, BN, 1]
     token_is_there = (tokens < T)[:, None, None]
     expert_is_there = (experts < N)[None, :, None]
     first = split * part
@@ -188,21 +237,30 @@ def _dot(
         ahead = ()
         for piece in tl.static_range(UNROLL):
             ks = start + piece * LANES * EACH + ahead_of
-            w = tl.load(w_rows + ks, mask=expert_is_there & (ks < last), other=0.0, volatile=STRONG)
+            w = tl.load(w_rows + ks, mask=expert_is_there & (ks < last), other=0, volatile=STRONG)
             weights = weights + (w,)  # noqa: RUF005 - Triton knows no unpacking
         if X_AHEAD:
             for piece in tl.static_range(UNROLL):
                 ks = start + piece * LANES * EACH + ahead_of
-                x = tl.load(x_rows + ks, mask=token_is_there & (ks < last), other=0.0, volatile=STRONG)
+                x = tl.load(x_rows + ks, mask=token_is_there & (ks < last), other=0, volatile=STRONG)
                 ahead = ahead + (x,)  # noqa: RUF005
+        if HELD:
+            none = _zero_after_all_loads(T + start, LANES)
         for piece in tl.static_range(UNROLL):
             if X_AHEAD:
                 x = ahead[piece]  # [BT, 1, LANES * EACH]
             else:
                 ks = start + piece * LANES * EACH + ahead_of
-                x = tl.load(x_rows + ks, mask=token_is_there & (ks < last), other=0.0)
-            products = x.to(tl.float32) * weights[piece].to(tl.float32)  # [BT, BN, LANES * EACH]
-            total += tl.sum(tl.reshape(products, (BT, BN, LANES, EACH)), axis=3)
+                x = tl.load(x_rows + ks, mask=token_is_there & (ks < last), other=0)
+            if PAIRS:
+                total += _over_neighbours(_low(x, none) * _low(weights[piece], none), BT, BN, LANES, EACH)
+                total += _over_neighbours(_high(x, none) * _high(weights[piece], none), BT, BN, LANES, EACH)
+            else:
+                w = weights[piece].to(tl.float32)
+                if HELD:
+                    w = (w.to(tl.int32, bitcast=True) | none).to(tl.float32, bitcast=True)
+                products = x.to(tl.float32) * w  # [BT, BN, LANES * EACH]
+                total += _over_neighbours(products, BT, BN, LANES, EACH)
     logits = tl.sum(total, axis=2)  # [BT, BN]
     finish(
         logits, tokens, experts, split, block_t * tl.num_programs(0) + block_n,
@@ -210,21 +268,66 @@ def _dot(
     )  # fmt: skip
 
 
+@triton.jit
+def _over_neighbours(products, BT: tl.constexpr, BN: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr):
+    """[BT, BN, LANES], each thread's own sums."""
+    return tl.sum(tl.reshape(products, (BT, BN, LANES, EACH)), axis=3)
+
+
+@triton.jit
+def _rows(ptr, rows, units, UNIT: tl.constexpr, PAIRS: tl.constexpr):
+    """Where `rows` begin, in elements or in pairs of them."""
+    start = ptr.to(tl.pointer_type(tl.int32)) if PAIRS else ptr
+    return start + rows.to(tl.int64) * units * UNIT
+
+
+@triton.jit
+def _zero_after_all_loads(positive, LANES: tl.constexpr):
+    """0, which the compiler cannot know. It comes through shared memory, behind a barrier.
+
+    So what needs it cannot begin before all loads in front of it have been asked for, and none can move behind it.
+    """
+    return tl.max(tl.minimum(tl.arange(0, LANES) + positive, 0), axis=0)
+
+
+@triton.jit
+def _low(pair, none):
+    """The first of two bf16 as fp32."""
+    return (pair << (none + 16)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _high(pair, none):
+    """The second of two bf16 as fp32."""
+    return (pair & (none - 65536)).to(tl.float32, bitcast=True)
+
+
 def multiply(x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, held: Scratch, tile: Tile) -> Any:
     """The first launch, for an output that is not empty. With `overlap` it leaves several parts as they are."""
     (t, k), n = x.shape, w.shape[0]
-    each = 16 // x.element_size()
+    in_pairs = tile.strong == HELD and _come_in_pairs(x, w)
+    is_held = in_pairs or (tile.strong == HELD and x.dtype == torch.float32)
+    size = 4 if in_pairs else x.element_size()
+    ratio = size // x.element_size()
+    each = 16 // size
     at_once = 32 * tile.num_warps * each
-    part = triton.cdiv(triton.cdiv(k, tile.splits), at_once) * at_once
+    lengths = k // ratio, x.stride(0) // ratio, w.stride(0) // ratio
+    unit = each if all(length % each == 0 for length in lengths) else 1
     return _dot[(triton.cdiv(n, tile.block_n), tile.splits, triton.cdiv(t, tile.block_t))](
         x, w, w if bias is None else bias, out, held.partials, held.counters,
-        t, n, k, part,
-        x.stride(0), w.stride(0),
-        BT=tile.block_t, BN=tile.block_n, LANES=32 * tile.num_warps, EACH=each, UNROLL=tile.unroll,
-        X_AHEAD=tile.unroll * (tile.block_t + tile.block_n) <= _MOST_AHEAD,
-        STRONG=tile.strong == 1, **split_constants(tile),
+        t, n, lengths[0] // unit, triton.cdiv(triton.cdiv(lengths[0], tile.splits), at_once) * at_once,
+        lengths[1] // unit, lengths[2] // unit,
+        BT=tile.block_t, BN=tile.block_n, LANES=32 * tile.num_warps, EACH=each, UNROLL=tile.unroll, UNIT=unit,
+        X_AHEAD=_is_ahead(tile.block_t, tile.block_n, tile.unroll),
+        STRONG=tile.strong > 0 and not is_held, HELD=is_held, PAIRS=in_pairs, **split_constants(tile),
         HAS_BIAS=bias is not None, INTERPRETED=host.is_interpreted(_dot), num_warps=tile.num_warps,
     )  # fmt: skip
+
+
+def _come_in_pairs(x: Tensor, w: Tensor) -> bool:
+    """Whether every row holds whole pairs of bf16, at addresses of an int32."""
+    lengths = (x.shape[1], x.stride(0), w.stride(0), x.data_ptr() // 2, w.data_ptr() // 2)
+    return x.dtype == torch.bfloat16 and all(length % 2 == 0 for length in lengths)
 
 
 def supports(case: Case, target: Target) -> Refusal | None:

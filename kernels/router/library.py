@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear as torch_linear
 
+from gemmgate.kernels.router.bound import library_bound
 from gemmgate.suite.cases import Call, Case, Implementation, Inputs, Kind, Prepared, Refusal, Target, Tile
 
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
@@ -70,10 +71,18 @@ def bind_product(product: Product, inputs: Inputs) -> Call:
     return lambda: product(x, w, bias)
 
 
+def _bound(name: str) -> Callable[[Case], float] | None:
+    """Where the product's own output has 16 bits, torch lets cuBLAS round parts of it, too."""
+    return library_bound if name in ("linear", "linear_float") else None
+
+
 def _kind(name: str) -> Kind:
     return "yardstick" if name in ("linear", "linear_float") else "peer"
 
 
 IMPLEMENTATIONS = {
-    name: Implementation(name, _kind(name), True, partial(supports, name), partial(prepare, name)) for name in PRODUCTS
+    name: Implementation(
+        name, _kind(name), True, partial(supports, name), partial(prepare, name), error_bound=_bound(name)
+    )
+    for name in PRODUCTS
 }

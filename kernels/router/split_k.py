@@ -39,6 +39,10 @@ NAME = "split_k"
 _SHARED_BYTES = 48 * 1024
 """What every GPU has: used where the target does not say."""
 _MOST_SPLITS = 64
+_SHORT = 4096
+"""K up to which a program may take all of it, where its warps divide it among themselves."""
+_STEP = 128
+"""Items of K that the rule's program takes at once."""
 _MOST_STAGES = 4
 _MOST_HELD = 512
 """Partial sums that a thread of the last program reads."""
@@ -84,24 +88,24 @@ def choose_tile(case: Case, target: Target) -> Tile:
 
 
 def _by_rule(case: Case, target: Target) -> Tile:
+    """What 51 searches on an H200 have in common: docs/findings/2026-11-30-router-tiles.md."""
     t, n, k = sizes(case)
-    block_t, block_n = _blocks(t, n)
-    swap = int(block_t <= 32)
-    programs = triton.cdiv(max(t, 1), block_t) * triton.cdiv(n, block_n)
-    block_k = 256 if block_t <= 32 else 128 if block_t <= 64 else 64
-    num_warps = 4 if block_t <= 64 else 8
-    steps = triton.cdiv(k, block_k)
-    most = _MOST_SPLITS if overlaps(target) else _most_splits(block_t, block_n, num_warps)
-    splits = _without_idle(steps, max(1, min(most, (target.sm_count or 8) // programs)))
+    multiprocessors = target.sm_count or 8
+    block_t, block_n, waves = _blocks(t, n, triton.cdiv(k, _STEP), multiprocessors)
+    blocks = triton.cdiv(max(t, 1), block_t) * triton.cdiv(n, block_n)
+    most = _MOST_SPLITS if overlaps(target) else _most_splits(block_t, block_n, 4)
+    splits = _without_idle(triton.cdiv(k, _STEP), max(1, min(most, waves * multiprocessors // blocks)))
+    # Two warps leave room for a second program; where there is none, four fetch faster.
+    few_warps = waves == 2 and block_t <= 16 and splits * blocks > multiprocessors
     return Tile(
         block_t=block_t,
         block_n=block_n,
-        block_k=block_k,
+        block_k=_STEP,
         splits=splits,
-        groups=4 if block_t <= 32 else 1,
-        swap=swap,
-        num_warps=num_warps,
-        num_stages=_stages(case, target, block_t, block_n, block_k, splits),
+        groups=1,
+        swap=int(block_t <= 32),
+        num_warps=2 if few_warps else 4,
+        num_stages=_stages(case, target, block_t, block_n, _STEP, splits),
         overlap=int(overlaps(target) and splits > 1),
     )
 
@@ -111,9 +115,23 @@ def _without_idle(steps: int, splits: int) -> int:
     return triton.cdiv(steps, triton.cdiv(steps, min(splits, steps)))
 
 
-def _blocks(t: int, n: int) -> tuple[int, int]:
-    block_t = max(8, min(128, triton.next_power_of_2(max(t, 1))))
-    return block_t, 16 if block_t <= 32 or n <= 16 else 32 if block_t <= 64 else 64
+def _blocks(t: int, n: int, steps: int, multiprocessors: int) -> tuple[int, int, int]:
+    """Tokens and experts of a program, and the waves of programs that K is cut for.
+
+    The larger block reads x less often; the smaller one is for what otherwise would not give every multiprocessor work.
+    """
+    if t <= 32:
+        block_t = max(8, triton.next_power_of_2(max(t, 1)))
+        if n <= 16:
+            return block_t, 16, 2
+        if block_t > 8 and triton.cdiv(n, 64) * steps >= multiprocessors:
+            return block_t, 64, 1
+        return block_t, 32, 2 if block_t <= 16 else 1
+    if 5 * triton.cdiv(n, 32) * steps < 3 * multiprocessors:
+        return 32, 16 if n <= 16 else 32, 2
+    if n <= 16:
+        return 64, 16, 1
+    return 64, 32 if n <= (256 if t <= 64 else 192) else 64, 1
 
 
 def _most_splits(block_t: int, block_n: int, num_warps: int) -> int:
@@ -132,7 +150,7 @@ def _stages(case: Case, target: Target, block_t: int, block_n: int, block_k: int
 def tiles(case: Case, target: Target) -> Sequence[TileData]:
     """Every tile around the rule's block sizes that fits and gives half to two waves of programs.
 
-    Where a second launch overlaps, it adds the parts; the last to arrive is tried beside it with the rule's steps.
+    Where a second launch overlaps, it adds the parts; the last to arrive is tried beside it with one step alone.
     """
     t, n, k = sizes(case)
     multiprocessors = target.sm_count or 8
@@ -144,11 +162,13 @@ def tiles(case: Case, target: Target) -> Sequence[TileData]:
         for block_n, block_k, groups, num_warps in _shapes(block_t):
             steps, blocks = triton.cdiv(k, block_k), triton.cdiv(t, block_t) * triton.cdiv(n, block_n)
             few = min(_most_splits(block_t, block_n, num_warps), steps)
-            is_rule = (block_k, groups) == ((256, 4) if block_t <= 32 else (64, 1))
+            is_both = (block_k, groups) == ((256, 4) if block_t <= 32 else (64, 1))
             parts = [(s, 0) for s in _splits(blocks, steps, multiprocessors, few)]
             if overlaps(target):
                 many = _splits(blocks, steps, multiprocessors, min(_MOST_SPLITS, steps))
-                parts = [(s, int(s > 1)) for s in many] + (parts if is_rule else [])
+                parts = [(s, int(s > 1)) for s in many] + (parts if is_both else [])
+            if groups > 1 and block_n == 16 and k <= _SHORT:  # so little that no second launch pays
+                parts.append((1, 0))
             for splits, overlap in parts:
                 stages = _stages(case, target, block_t, block_n, block_k, splits)
                 swap = int(block_t <= 32)

@@ -18,8 +18,8 @@ _MODEL_OF = {
 
 
 def tuned_tile(implementation: str, case: Case, target: Target) -> dict[str, int] | None:
-    """The implementation's own best tile: that of the case, else that of the next larger T that was tuned, where it is
-    at most twice as large, else that of the range of T that the case lies in.
+    """The implementation's own best tile: that of the case, else that of the next larger T that was tuned, up to the
+    next power of two, else that of the range of T that the case lies in.
     """
     for name in _names(case):
         entry = _tuned.lookup(PACKAGE, f"{name}/{implementation}", target)
@@ -30,19 +30,23 @@ def tuned_tile(implementation: str, case: Case, target: Target) -> dict[str, int
 
 
 def entry_of(case: Case, target: Target) -> tuple[str, Mapping[str, Any]] | None:
-    """The case whose best implementation was tuned, and its entry: the case itself or the next larger T, as above."""
+    """The case whose best implementation was tuned, and its entry: the case itself or the next larger T, as above.
+
+    What a library wins at a larger T says nothing of this one: kernels are for the smaller.
+    """
+    t, _, _ = sizes(case)
     for name in _names(case):
         entry = _tuned.lookup(PACKAGE, name, target)
-        if entry is not None:
+        if entry is not None and (entry.get("tile") or name in (case.name, f"{_model_of(case)}-t{t}-{case.dtype}")):
             return name, entry
     return None
 
 
 def _names(case: Case) -> list[str]:
-    """Of the case and of its model at T up to twice as large, the least first."""
+    """Of the case and of its model at T up to the next power of two, the least first: they fill the same tiles."""
     t, _, _ = sizes(case)
-    model = _model_of(case)
-    return [case.name, *(f"{model}-t{tokens}-{case.dtype}" for tokens in TOKENS if model and t <= tokens <= 2 * t)]
+    model, most = _model_of(case), 1 << max(t - 1, 0).bit_length()
+    return [case.name, *(f"{model}-t{tokens}-{case.dtype}" for tokens in TOKENS if model and t <= tokens <= most)]
 
 
 def range_of(case: Case, target: Target, implementation: str = "") -> Mapping[str, Any] | None:

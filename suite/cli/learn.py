@@ -11,13 +11,13 @@ import typer
 from gemmgate.suite.cli import _options, _terminal
 from gemmgate.suite.errors import UsageError, unknown
 from gemmgate.suite.learning.fit import DEPTHS, learn
-from gemmgate.suite.learning.points import Point, collect
+from gemmgate.suite.learning.points import Point, collect, dispatchers
 from gemmgate.suite.learning.ranges import into_table, ranges_of
 from gemmgate.suite.learning.score import score
 from gemmgate.suite.learning.tree import Tree, to_python
 from gemmgate.suite.report import text
 from gemmgate.suite.report.dispatch_map import tree_map
-from gemmgate.suite.report.learning import learned_blocks, ranges_blocks, score_blocks
+from gemmgate.suite.report.learning import learned_blocks, ranges_blocks, said_of_held_out, score_blocks
 from gemmgate.suite.store.files import explained, legible
 
 ORDER = 65
@@ -33,7 +33,8 @@ def command(
         str, typer.Option("--cache", help="Cache state. Default: the one with most rows, or serving.")
     ] = "",
     impl: Annotated[
-        list[str] | None, typer.Option("--impl", metavar="NAME,...", help="What may be chosen. Default: all measured.")
+        list[str] | None,
+        typer.Option("--impl", metavar="NAME,...", help="What may be chosen. Default: all but dispatchers."),
     ] = None,
     hold_out: Annotated[
         list[str] | None,
@@ -74,7 +75,8 @@ def command(
         families = sorted({row.family for row in rows})
         raise UsageError(f"Name a --family to learn about. These runs have {', '.join(families) or 'none'}.")
     among, held = _options.globs("--impl", impl), _options.globs("--hold-out", hold_out)
-    points = collect(rows, family, cache, (*among, scored) if among and scored else among, held)
+    apart = dispatchers(rows, family) - {scored, *among}
+    points = collect(rows, family, cache, (*among, scored) if among and scored else among, held, apart)
     if scored:
         _put_score(scored, points)
         return
@@ -89,7 +91,7 @@ def command(
     _terminal.put(text.render(learned_blocks(learned), width=_terminal.width(), color=_terminal.color()))
     about = (
         f"Learned from {len(points)} cases of {', '.join(run.id for run in read)}.",
-        f"Mean regret on sizes held out {learned.inside.mean:.4f}, worst {learned.inside.worst:.3f}.",
+        said_of_held_out(learned),
     )
     if python is not None:
         _write(python, to_python(learned.tree, about))

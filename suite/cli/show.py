@@ -33,7 +33,8 @@ def command(
     impl: _options.Impl = None,
     status: Status = None,
     goals: Annotated[
-        bool, typer.Option("--goals", help="Where the run stands against what split-K products are to reach.")
+        bool,
+        typer.Option("--goals", help="Where the run stands against what split-K products or the router are to reach."),
     ] = False,
     results: _options.Results = None,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gemmgate.suite.compare import newest
@@ -49,18 +49,20 @@ def collect(
     cache: str = "",
     among: Sequence[str] = (),
     hold_out: Sequence[str] = (),
+    leave_out: Collection[str] = (),
 ) -> list[Point]:
     """The points of a family in one cache state: by default the one with most rows, of several `serving`.
 
     Only times of one visit are put beside each other: of several visits of a case the one with most implementations
-    counts, then the newest. `among` leaves other implementations out, `hold_out` names the sizes that make a group.
+    counts, then the newest. `among` leaves other implementations out, and so does `leave_out` those that it names;
+    `hold_out` names the sizes that make a group.
     Raises `UsageError` where that leaves nothing to learn from.
     """
     timed = [row for row in rows if row.kind == "time" and row.phase != CROSS_CHECK and row.cache]
     timed = [row for row in timed if not row.phase and row.status == "ok" and row.median_s]
     if not any(row.family == family for row in timed):
         raise unknown("family with times", family, {row.family for row in timed})
-    timed = [row for row in newest(timed) if row.family == family]
+    timed = [row for row in newest(timed) if row.family == family and row.implementation not in leave_out]
     cache = cache or _usual_cache(timed)
     if cache not in {row.cache for row in timed}:
         raise unknown("cache state", cache, {row.cache for row in timed})
@@ -80,6 +82,18 @@ def collect(
             f"{FEWEST_GROUPS} groups: measure more of them with `gemmgate run --family {family}`."
         )
     return kept
+
+
+def dispatchers(rows: Sequence[Row], family: str) -> frozenset[str]:
+    """Implementations that say in `algorithm` that another one ran: they choose, and are nothing to choose."""
+    timed = [row for row in rows if row.family == family and row.kind == "time" and not row.phase]
+    known = {row.implementation for row in timed}
+    return frozenset(row.implementation for row in timed if said_to_run(row) in known - {row.implementation})
+
+
+def said_to_run(row: Row) -> str:
+    """The first word of what a row says of its algorithm: of a dispatcher, what it chose."""
+    return row.algorithm.partition(" ")[0]
 
 
 def _usual_cache(rows: Sequence[Row]) -> str:

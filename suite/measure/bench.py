@@ -283,7 +283,7 @@ class Bench:
         timed.poison()
 
     def _verify(self, work: Work, timed: Timed, cache: str = "cold") -> None:
-        errors = timed.verify(partial(work.verify, cache=cache))
+        errors = timed.verify(partial(work.verify, timed.name, cache=cache))
         if errors is not None:
             raise Refused("broken", errors.reason, f"in the timed launches: {errors.detail}")
 

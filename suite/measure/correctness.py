@@ -38,14 +38,14 @@ def check_results(work: Work, name: str, synchronize: Callable[[], None]) -> dic
         with check.unchanged(inputs):
             call = prepared.bind(inputs)
             state = [tensor.clone() for tensor in tensors_in(prepared.state)]
-            outputs, errors = _correct(work, slot, call(), synchronize, settings)
+            outputs, errors = _correct(work, name, slot, call(), synchronize, settings)
             worst = max(worst, errors, key=lambda found: found.error)
             if slot == 0 and work.decide is not None:
                 decision = dict(work.decide(inputs, outputs[0], work.expected(slot)[0]))
             kept = [tensor.clone() for tensor in outputs]
             check.poison(outputs)
             check.poison(tensors_in(prepared.workspaces))
-            again, _ = _correct(work, slot, call(), synchronize, settings)
+            again, _ = _correct(work, name, slot, call(), synchronize, settings)
         if not all(map(torch.equal, returned, earlier)):
             raise Refused(
                 "broken",
@@ -75,7 +75,7 @@ def check_results(work: Work, name: str, synchronize: Callable[[], None]) -> dic
 
 
 def _correct(
-    work: Work, slot: int, output: Any, synchronize: Callable[[], None], settings: Settings
+    work: Work, name: str, slot: int, output: Any, synchronize: Callable[[], None], settings: Settings
 ) -> tuple[list[torch.Tensor], Errors]:
     """Whether that slot's `output` is right. Inputs and reference may be made now: not under what the call has set."""
     synchronize()
@@ -84,7 +84,7 @@ def _correct(
     if len(outputs) == 1 == len(work.expected(slot)) and not isinstance(output, torch.Tensor):
         detail = f"a {type(output).__name__} of one tensor, where the tensor itself is the result"
         raise Refused("broken", "output_count", detail)
-    errors = work.verify(slot, output)
+    errors = work.verify(name, slot, output)
     if errors.reason:
         raise Refused("broken", errors.reason, errors.detail)
     return outputs, errors

@@ -68,7 +68,7 @@ def time_singly(
     for name, events, output in zip(calls, samples, outputs, strict=True):
         try:
             found[name] = {"samples_s": _seconds(events), "marks": sorted(marks), **shared}
-            errors = work.verify(0, output)
+            errors = work.verify(name, 0, output)
             if errors.reason:
                 raise Refused("broken", errors.reason, f"in calls timed singly: {errors.detail}")
         except Exception as error:

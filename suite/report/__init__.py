@@ -16,9 +16,9 @@ from gemmgate.suite.records import Run
 from gemmgate.suite.replay import Replayed
 from gemmgate.suite.report import calibration as _calibration
 from gemmgate.suite.report import comparisons as _comparisons
+from gemmgate.suite.report import dispatch_goals, markdown, measured, text
 from gemmgate.suite.report import forecast as _forecast
 from gemmgate.suite.report import gate as _gate
-from gemmgate.suite.report import markdown, measured, text
 from gemmgate.suite.report import replay as _replay
 from gemmgate.suite.report import timers as _timers
 from gemmgate.suite.report import tuning as _tuning
@@ -90,8 +90,13 @@ def show(run: Run, format: str = "table", *, width: int | None = None, color: bo
 
 
 def show_goals(run: Run, format: str = "table", *, width: int | None = None, color: bool = False) -> str:
-    """Where a run stands against the goals of split-K products, as a table or as Markdown."""
-    return _rendered(goals_blocks(run), format, width, color)
+    """Where a run stands against the goals of split-K products or of the router, as a table or as Markdown.
+
+    Those of the router only where the run has any of it, and those of split-K products unless it has nothing else.
+    """
+    router = dispatch_goals.blocks(run) if dispatch_goals.has_goals(run) else []
+    has_products = any(row.family.startswith("dense_splitk") for row in run.rows)
+    return _rendered([*(goals_blocks(run) if has_products or not router else []), *router], format, width, color)
 
 
 def show_calibration(

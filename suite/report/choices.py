@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from gemmgate.suite.errors import unknown
-from gemmgate.suite.learning.points import Point, collect
+from gemmgate.suite.learning.points import Point, collect, dispatchers, said_to_run
 from gemmgate.suite.records import Row, Run
 from gemmgate.suite.report import markdown, units
 from gemmgate.suite.report.dispatch_map import dispatch_map
@@ -46,7 +46,7 @@ class Chosen:
     @property
     def pick(self) -> str:
         """What ran: the first word of what the row says."""
-        return _first(self.row.algorithm)
+        return said_to_run(self.row)
 
     def over(self, name: str) -> float | None:
         """The time of `name` over the dispatcher's own."""
@@ -67,13 +67,13 @@ def chosen_of(run: Run, family: str, name: str, cache: str) -> list[Chosen]:
     points = {point.case: point for point in collect(run.rows, family, cache)}
     rows = [r for r in run.rows if r.family == family and r.cache == cache and r.kind == "time" and not r.phase]
     known = {r.implementation for r in rows}
-    dispatchers = {r.implementation for r in rows if _first(r.algorithm) in known - {r.implementation}}
+    choosing = dispatchers(rows, family)
     if name not in known:
         raise unknown("implementation with times", name, known)
     found = []
     for r in (r for r in rows if r.implementation == name and r.case in points):
         point = points[r.case]
-        times = {other: seconds for other, seconds in point.times_s.items() if other not in {name, *dispatchers}}
+        times = {other: seconds for other, seconds in point.times_s.items() if other not in {name, *choosing}}
         if name in point.times_s and times:
             found.append(Chosen(replace(point, times_s=times), r, point.times_s[name]))
     return found
@@ -113,10 +113,6 @@ def choices_map(run: Run, family: str, name: str, cache: str) -> str:
 
     title = f"{family}, {cache}: what {name} chose (colour), what was fastest (dot), what the choice cost (number)"
     return dispatch_map(points, choose, title, costs=lambda point: found[point.case].regret)
-
-
-def _first(algorithm: str) -> str:
-    return algorithm.partition(" ")[0]
 
 
 def _against(found: Sequence[Chosen], library: Sequence[str], title: str) -> Table:

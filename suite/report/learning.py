@@ -33,7 +33,7 @@ def learned_blocks(learned: Learned) -> list[Block]:
     notes = [
         f"Learned from {units.counted(len(learned.points), 'case')} in "
         f"{units.counted(len({p.group for p in learned.points}), 'group')} of sizes.",
-        f"On groups held out: {_said(inside)}.",
+        f"On groups held out: {_said(inside)}." if inside.cases else said_of_held_out(learned),
         f"Beyond the sizes that a tree had seen it refuses, and {tree.fallback} or the case's own yardstick runs: "
         f"{learned.refused} of {units.counted(everywhere.cases, 'case')}; with these, {_said(everywhere)}.",
     ]
@@ -43,6 +43,14 @@ def learned_blocks(learned: Learned) -> list[Block]:
         Notes(tuple(described(tree)), ""),
         *score_blocks("held out", learned.held_out),
     ]
+
+
+def said_of_held_out(learned: Learned) -> str:
+    """What trees of this depth cost on sizes that they had not seen, or that nobody knows."""
+    inside = learned.inside
+    if not inside.cases:
+        return "No group held out lay within the sizes of the others, so nobody knows what it costs on new ones."
+    return f"Mean regret on sizes held out {inside.mean:.4f}, worst {inside.worst:.3f}."
 
 
 def ranges_blocks(found: Sequence[Found]) -> list[Block]:
