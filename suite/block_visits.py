@@ -25,7 +25,9 @@ SETTLE_LONG_S, SETTLE_LIMITED_S, SETTLE_SHORT_S = 0.3, 0.15, 0.02
 whose control answers within some hundredths of a second, and short for all others."""
 WARM_S = 0.02
 """Load at the beginning of a visit that runs at the power limit: the other side's may have let the clock rise."""
-_VISITS_AGAIN = 2
+VISITS_AGAIN = 2
+LEAST_FREE = 0.5
+"""Share of the device's memory below which no more items are held ready at once."""
 
 Step = tuple[str, float]
 """A side and the slow-down that is put into its visit."""
@@ -233,13 +235,13 @@ class Visitor:
     ) -> dict[Step, dict[str, Any]]:
         """What the two visits of each step found; once more where another process or heat was in the way."""
         asked = {"item": item.path, "replays": known.replays, "warm_s": WARM_S if known.power_limited else 0.0}
-        for again in range(_VISITS_AGAIN + 1):
+        for again in range(VISITS_AGAIN + 1):
             visits: dict[Step, list[dict[str, Any]]] = defaultdict(list)
             with self._spent.on("visits"):
                 for side, level in sequence:
                     visits[side, level].append(pair.ask(side, "visit", SAMPLE_DEADLINE_S, **asked, level=level))
             spoiled = {mark for found in visits.values() for visit in found for mark in visit["marks"]} & {*SPOILED}
-            if not spoiled or again == _VISITS_AGAIN:
+            if not spoiled or again == VISITS_AGAIN:
                 break
             self._fault(item.path, f"block {block}: {' and '.join(sorted(spoiled))}, so visited again")
             self._settle(pair, item, SETTLE_LONG_S)

@@ -35,9 +35,12 @@ class Costs:
     item_s: float
     block_s: float
     source: str
+    turns: int = 0
+    """Processes that hold the device one after the other in a block; 0 where they share it."""
 
 
 ON_A_GPU = Costs(15.0, 0.7, 0.34, 0.5, "an H200")
+IN_TURNS = Costs(15.0, 0.9, 0.8, 7.5, "an H200, by arithmetic for three processes in turns", 3)
 ON_A_CPU = Costs(10.0, 1.0, 1.0, 4.0, "a CPU of two cores")
 """Where no run of the machine tells."""
 
@@ -86,7 +89,7 @@ def costs_of(runs: Sequence[Run], default: Costs) -> Costs:
         if surveyed and "survey" in spent:
             survey_s = spent["survey"] / surveyed
             setup_s = spent.get("setup", setup_s)
-    return Costs(setup_s, survey_s, item_s, block_s, source)
+    return Costs(setup_s, survey_s, item_s, block_s, source, default.turns)
 
 
 def forecast(surveyed: int, noise: Sequence[Noise | None], costs: Costs, *, gates_time: bool) -> Forecast:

@@ -136,6 +136,10 @@ def _sentences(made: Calibration) -> list[str]:
         f"Means beyond their sampling errors come to {_percent(made.pooled_bias)} (root mean square); "
         f"{sum(case.differs for case in made.cases)} of {len(sds)} differ from zero (Holm, 5%).",
     ]
+    if made.run.machine.takes_turns:
+        said.append(
+            "The GPU admits one process at a time, so workers took turns: what arises in a process is not told apart."
+        )
     if others:
         said.append(
             f"The first case has an sd of {_percent(sds[0])}, the others {_percent(statistics.median(others))}."
