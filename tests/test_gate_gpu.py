@@ -25,7 +25,8 @@ def hashed(rows: int) -> str:
         return x.sum(1)
 
     call()
-    return launches_hash(capture([call]).graph.raw_cuda_graph())
+    captured = capture([call])  # while it lives, its graph does
+    return launches_hash(captured.graph.raw_cuda_graph())
 
 
 def test_equal_launches_have_equal_hashes() -> None:
