@@ -168,9 +168,7 @@ class VisitorInTurns(Visitor):
     ) -> _Found:
         least_s = SETTLE_LIMITED_S if known.power_limited else SETTLE_SHORT_S
         settled = self._settled(turns, item, side, SETTLE_LONG_S if is_first or not known.is_settled else least_s)
-        if not known.is_settled:
-            known.joules, known.power_limited = settled["joules"], "power_limited" in settled["marks"]
-            known.is_settled = True
+        self._learn(known, settled)
         asked = {"item": item.path, "replays": known.replays, "warm_s": WARM_S if known.power_limited else 0.0}
         for again in range(VISITS_AGAIN + 1):
             visits: _Found = defaultdict(list)

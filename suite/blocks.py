@@ -31,8 +31,9 @@ from gemmgate.suite.workers import Worker
 
 __all__ = ["BlockPlan", "BlockProgress", "Blocks"]
 
-ROOMY_BYTES = 32 * 2**30
-"""Host memory from which on the workers of two later blocks start while one is measured; else those of one."""
+MOST_AHEAD, AHEAD_BYTES, AHEAD_CORES = 4, 16 * 2**30, 4
+"""Blocks whose workers start while one is measured, and what each takes of the host: a block of one item lasts less
+than a start."""
 _CROWDED = ("ring_too_large", "does_not_fit", "device_memory")
 """Reasons that other items' memory may be to blame for."""
 _TRIES = 2
@@ -200,7 +201,7 @@ class Blocks:
         if not pair.workers[BASELINE].target.is_gpu:
             return None
         early = next(iter(self._waiting), None) if knows_all else None
-        ahead = 2 if psutil.virtual_memory().total >= ROOMY_BYTES else 1
+        ahead = pairs_ahead(psutil.virtual_memory().total, psutil.cpu_count() or 1)
         for number in following[len(self._waiting) : ahead]:
             self._waiting.append(self._fresh(number))
         if self._is_followed and not following and not self._waiting:
@@ -290,6 +291,11 @@ class Blocks:
             raise CannotMeasureError(
                 "Fresh workers found another board than the first block was on, which would not compare."
             )
+
+
+def pairs_ahead(memory_bytes: int, cores: int) -> int:
+    """For how many later blocks a host of that size starts workers; for one at least."""
+    return max(1, min(MOST_AHEAD, memory_bytes // AHEAD_BYTES, cores // AHEAD_CORES))
 
 
 def _of_block(row: Row) -> bool:

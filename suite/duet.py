@@ -18,7 +18,7 @@ from gemmgate.suite.block_values import BlockValue, values
 from gemmgate.suite.block_visits import BlockPlan, Known
 from gemmgate.suite.blocks import BlockProgress, Blocks
 from gemmgate.suite.catalog import Item
-from gemmgate.suite.looks import LOOKS, SCREEN_EARLY, Noise
+from gemmgate.suite.looks import LOOKS, SCREEN_STEPS, Noise, screen_steps
 from gemmgate.suite.pairs import SIDES, Pair
 from gemmgate.suite.records import Row
 from gemmgate.suite.stages import FRESH, RELEASE, SCREEN, SHOWN_BLOCKS, Screened, confirmations
@@ -103,8 +103,10 @@ class Duet:
         if not self._plan.gates_time:
             self._blocks(items, range(SHOWN_BLOCKS))
             return
-        self._blocks(items, range(SCREEN, SCREEN + SCREEN_EARLY))
-        self._blocks(self._such(items, "open"), range(SCREEN, SCREEN + GATED_BLOCKS[0]))
+        quiet = [item for item in items if len(screen_steps(self._plan.noise.get(item.path))) == len(SCREEN_STEPS)]
+        self._blocks(quiet, range(SCREEN, SCREEN + SCREEN_STEPS[0][0]))
+        for blocks in (*(step for step, _ in SCREEN_STEPS[1:]), GATED_BLOCKS[0]):
+            self._blocks(self._such(items, "open"), range(SCREEN, SCREEN + blocks))
         for look in LOOKS:
             decided = confirmations(self._values(), self._plan.noise)
             waiting = [item for item in items if decided.get(item.path) == "open"]

@@ -40,6 +40,7 @@ class World:
     """What the workers share: a log of what happened, a clock, and the faults to come.
 
     `memory_share` is what an item takes of the device's memory, `edited` the edited side's true change.
+    `settles_at` is a case's clock in hertz, unknown otherwise.
     With `exclusive` only one may be on the device, which `nvml` lists; each visit takes a share of `drift` more.
     `launch_sd` scatters the log time from one worker to the next, `slower` is the candidate's true change.
     `faults` maps (side, operation, case) to what happens there, each once: an outcome, or `dies`.
@@ -62,6 +63,7 @@ class World:
         self.edited = 0.0
         self.memory_share = 0.0
         self.held: dict[int, int] = {}
+        self.settles_at: dict[str, float] = {}
         self.exclusive = False
         self.drift = 0.0
         self.nvml = FakeNvml()
@@ -187,7 +189,9 @@ class FakeWorker:
         return {}
 
     def _settle(self, fields: dict[str, Any]) -> dict[str, Any]:
-        return {"joules": 0.5, "marks": ["power_limited"] if self.case == "c" else [], "steady": True}
+        clock_hz = self.world.settles_at.get(self.case)
+        marks = ["power_limited"] if self.case == "c" else []
+        return {"joules": 0.5, "marks": marks, "steady": True, "sm_clock_hz": clock_hz}
 
     def _visit(self, fields: dict[str, Any]) -> dict[str, Any]:
         world = self.world
