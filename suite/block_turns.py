@@ -169,6 +169,7 @@ class VisitorInTurns(Visitor):
         least_s = SETTLE_LIMITED_S if known.power_limited else SETTLE_SHORT_S
         settled = self._settled(turns, item, side, SETTLE_LONG_S if is_first or not known.is_settled else least_s)
         self._learn(known, settled)
+        self._lead(turns, item, side)
         asked = {"item": item.path, "replays": known.replays, "warm_s": WARM_S if known.power_limited else 0.0}
         for again in range(VISITS_AGAIN + 1):
             visits: _Found = defaultdict(list)
@@ -181,6 +182,7 @@ class VisitorInTurns(Visitor):
                 break
             self._fault(item.path, f"block {block}: {' and '.join(sorted(spoiled))}, so visited again")
             self._settled(turns, item, side, SETTLE_LONG_S)
+            self._lead(turns, item, side)
         return visits
 
     def _settled(self, turns: Turns, item: Item, side: str, least_s: float) -> Mapping[str, Any]:

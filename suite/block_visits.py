@@ -158,17 +158,15 @@ class Visitor:
     def visit(self, pair: Pair, item: Item, block: int, *, is_first: bool) -> list[Row]:
         """The rows of all levels, a baseline and a candidate each, of an item that is mounted. Raises `Fault`."""
         known = self._known[item.path]
-        warm_s = 0.0
-        if known.is_settled and not is_first and self._runs_free(known):
-            warm_s = SETTLE_SHORT_S
-        else:
+        if is_first or not (known.is_settled and self._runs_free(known)):
             least_s = SETTLE_LIMITED_S if known.power_limited else SETTLE_SHORT_S
             settled = self._settle(pair, item, SETTLE_LONG_S if is_first or not known.is_settled else least_s)
             self._learn(known, settled)
+        self._lead(pair, item, BASELINE if is_mirrored(block) else CANDIDATE)
         rows = []
         edited = EDITED in self.sides_of(item)
         for sequence in sequences(block, self._plan.levels_of(block), edited=edited):
-            facts = self._visits(pair, item, block, sequence, known, warm_s)
+            facts = self._visits(pair, item, block, sequence, known)
             for side, level in dict.fromkeys(step for step in sequence if step[0] != BASELINE):
                 visit = uuid.uuid4().hex[:12]
                 phases = {name: phase_of(block, name, level, edited=side == EDITED) for name in SIDES}
@@ -191,7 +189,7 @@ class Visitor:
     def _runs_free(self, known: Known) -> bool:
         """Whether nothing held the clock back as it settled, so that what power it draws moves no clock.
 
-        Then its load before the first visit is part of that visit: waiting until power is steady would change nothing.
+        Then it does not settle again: waiting until power is steady would change nothing.
         """
         return known.clock_hz is not None and known.clock_hz >= FREE_CLOCK * self._highest_hz
 
@@ -253,27 +251,27 @@ class Visitor:
         with self._spent.on("settle"):
             return pair.ask(side, "settle", SAMPLE_DEADLINE_S, item=item.path, least_s=least_s)
 
-    def _visits(
-        self, pair: Pair, item: Item, block: int, sequence: Sequence[Step], known: Known, first_s: float
-    ) -> dict[Step, dict[str, Any]]:
-        """What the two visits of each step found; once more where another process or heat was in the way.
+    def _lead(self, pair: Pair, item: Item, side: str) -> None:
+        """A visit that does not count, of the side that is not the next one: so no visit comes straight from a load."""
+        with self._spent.on("settle"):
+            pair.ask(side, "lead", SAMPLE_DEADLINE_S, item=item.path, warm_s=SETTLE_SHORT_S)
 
-        `first_s` is the load before the first of them, where there was none before.
-        """
-        asked = {"item": item.path, "replays": known.replays}
-        usual_s = WARM_S if known.power_limited else 0.0
+    def _visits(
+        self, pair: Pair, item: Item, block: int, sequence: Sequence[Step], known: Known
+    ) -> dict[Step, dict[str, Any]]:
+        """What the two visits of each step found; once more where another process or heat was in the way."""
+        asked = {"item": item.path, "replays": known.replays, "warm_s": WARM_S if known.power_limited else 0.0}
         for again in range(VISITS_AGAIN + 1):
             visits: dict[Step, list[dict[str, Any]]] = defaultdict(list)
             with self._spent.on("visits"):
-                for index, (side, level) in enumerate(sequence):
-                    warm_s = max(usual_s, first_s) if index == 0 else usual_s
-                    one = pair.ask(side, "visit", SAMPLE_DEADLINE_S, **asked, level=level, warm_s=warm_s)
-                    visits[side, level].append(one)
+                for side, level in sequence:
+                    visits[side, level].append(pair.ask(side, "visit", SAMPLE_DEADLINE_S, **asked, level=level))
             spoiled = {mark for found in visits.values() for visit in found for mark in visit["marks"]} & {*SPOILED}
             if not spoiled or again == VISITS_AGAIN:
                 break
             self._fault(item.path, f"block {block}: {' and '.join(sorted(spoiled))}, so visited again")
             self._settle(pair, item, SETTLE_LONG_S)
+            self._lead(pair, item, BASELINE if is_mirrored(block) else CANDIDATE)
         return {step: self._facts(step[0], found, known) for step, found in visits.items()}
 
     @staticmethod

@@ -193,6 +193,9 @@ class FakeWorker:
         marks = ["power_limited"] if self.case == "c" else []
         return {"joules": 0.5, "marks": marks, "steady": True, "sm_clock_hz": clock_hz}
 
+    def _lead(self, fields: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
     def _visit(self, fields: dict[str, Any]) -> dict[str, Any]:
         world = self.world
         world.visits += 1
