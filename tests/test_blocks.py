@@ -362,8 +362,8 @@ def test_a_larger_host_starts_more_workers_ahead(gib: int, cores: int, expected:
 
 
 def test_what_runs_at_a_free_clock_is_not_settled_again() -> None:
-    """What settled at the highest clock seen does so in the first block alone, unless it is first in a pair; what was held
-    below it settles in every block.
+    """What settled at the highest clock seen does so in the first block alone, unless it is first in a pair; what was
+    held below it settles in every block.
     """
     world = World()
     world.settles_at = {"a": 1.98e9, "b": 1.98e9, "c": 1.9e9}
