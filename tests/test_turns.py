@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -218,6 +219,9 @@ def test_a_plan_says_what_turns_cost() -> None:
     assert found.total_s == pytest.approx(86.0, abs=0.1)
     assert "3 take turns in a block, 7.5 s beside its items" in report.show_forecast(found, None)
     assert costs_of([], IN_TURNS).turns == 3
+    page = " ".join((Path(__file__).parents[1] / "docs" / "verdicts.md").read_text(encoding="utf-8").split())
+    assert f"`--plan` counts {IN_TURNS.block_s:g} s a block and {IN_TURNS.item_s:g} s an item" in page
+    assert f"who stays longer than {LEAVE_S:.0f} s ends the gate with 3" in page
 
 
 def test_blocks_in_turns_are_known_apart() -> None:
