@@ -21,6 +21,8 @@ BASELINE, CANDIDATE = "baseline", "candidate"
 Measure = Literal["time", "cycles"]
 SPOILED = ("throttled", "shared")
 """Marks of a block that says nothing about the code: it is measured again, and never averaged."""
+IN_TURNS = "in_turns"
+"""Mark of a block whose workers held the device one after the other: an item's outer visits are of two processes."""
 _EDITED = " edited"
 _PHASE = re.compile(rf"block (\d+) (baseline|candidate)(?: \+([\d.]+)%)?(?:{_EDITED})?")
 
@@ -32,7 +34,7 @@ class BlockValue:
     `cycles_log_ratio` is the same in cycles of the SM clock. `within` is a contrast of the four visits
     that has the variance which visits in the same two processes give to `log_ratio`, whatever the code
     and the processes; a linear drift cancels in it. `level` is the slow-down that was put in, and `edited`
-    says that the candidate's code has a known edit; of those there is no contrast.
+    says that the candidate's code has a known edit; of those there is no contrast, nor of blocks in turns.
     """
 
     path: str
@@ -93,6 +95,7 @@ def value_of(baseline: Row, candidate: Row) -> BlockValue:
         raise ValueError(f"Rows {baseline.path} '{baseline.phase}' and '{candidate.phase}' are no block.")
     log_ratio = math.log(candidate.median_s / baseline.median_s)
     edited = candidate.phase.endswith(_EDITED)
+    has_contrast = not (read[2] or edited or IN_TURNS in candidate.marks)
     clocks = baseline.sm_clock_hz, candidate.sm_clock_hz
     return BlockValue(
         path=candidate.path,
@@ -100,7 +103,7 @@ def value_of(baseline: Row, candidate: Row) -> BlockValue:
         level=read[2],
         log_ratio=log_ratio,
         cycles_log_ratio=log_ratio + math.log(clocks[1] / clocks[0]) if clocks[0] and clocks[1] else None,
-        within=None if read[2] or edited else _within(baseline, candidate, mirrored=is_mirrored(read[0])),
+        within=_within(baseline, candidate, mirrored=is_mirrored(read[0])) if has_contrast else None,
         baseline=baseline,
         candidate=candidate,
         edited=edited,

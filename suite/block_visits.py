@@ -25,7 +25,11 @@ SETTLE_LONG_S, SETTLE_LIMITED_S, SETTLE_SHORT_S = 0.3, 0.15, 0.02
 whose control answers within some hundredths of a second, and short for all others."""
 WARM_S = 0.02
 """Load at the beginning of a visit that runs at the power limit: the other side's may have let the clock rise."""
-_VISITS_AGAIN = 2
+FREE_CLOCK = 0.995
+"""At this share of the highest clock that anything settled at, or more, nothing holds it."""
+VISITS_AGAIN = 2
+LEAST_FREE = 0.5
+"""Share of the device's memory below which no more items are held ready at once."""
 
 Step = tuple[str, float]
 """A side and the slow-down that is put into its visit."""
@@ -108,6 +112,8 @@ class Known:
     joules: float | None = None
     power_limited: bool = False
     is_settled: bool = False
+    clock_hz: float | None = None
+    """What it settled at where nothing held it back."""
 
 
 class Visitor:
@@ -126,6 +132,7 @@ class Visitor:
         self._fault = fault
         self._spent = spent
         self._known: dict[str, Known] = {} if known is None else known
+        self._highest_hz = 0.0
         self.not_edited: dict[str, str] = {}
         """Why an item is not measured on the edited side, by path."""
 
@@ -151,12 +158,11 @@ class Visitor:
     def visit(self, pair: Pair, item: Item, block: int, *, is_first: bool) -> list[Row]:
         """The rows of all levels, a baseline and a candidate each, of an item that is mounted. Raises `Fault`."""
         known = self._known[item.path]
-        least_s = SETTLE_LIMITED_S if known.power_limited else SETTLE_SHORT_S
-        settled = self._settle(pair, item, SETTLE_LONG_S if is_first or not known.is_settled else least_s)
-        if not known.is_settled:
-            known.joules = settled["joules"]
-            known.power_limited = "power_limited" in settled["marks"]
-            known.is_settled = True
+        if is_first or not (known.is_settled and self._runs_free(known)):
+            least_s = SETTLE_LIMITED_S if known.power_limited else SETTLE_SHORT_S
+            settled = self._settle(pair, item, SETTLE_LONG_S if is_first or not known.is_settled else least_s)
+            self._learn(known, settled)
+        self._lead(pair, item, BASELINE if is_mirrored(block) else CANDIDATE)
         rows = []
         edited = EDITED in self.sides_of(item)
         for sequence in sequences(block, self._plan.levels_of(block), edited=edited):
@@ -169,6 +175,23 @@ class Visitor:
                     self._row(pair, item, phases[CANDIDATE], side, facts[side, level], visit),
                 ]
         return rows
+
+    def _learn(self, known: Known, settled: Mapping[str, Any]) -> None:
+        """How an item settled the first time: later blocks measure it in that way."""
+        if known.is_settled:
+            return
+        known.joules = settled["joules"]
+        known.power_limited = "power_limited" in settled["marks"]
+        known.clock_hz = settled.get("sm_clock_hz") if settled["steady"] and not settled["marks"] else None
+        self._highest_hz = max(self._highest_hz, known.clock_hz or 0.0)
+        known.is_settled = True
+
+    def _runs_free(self, known: Known) -> bool:
+        """Whether nothing held the clock back as it settled, so that what power it draws moves no clock.
+
+        Then it does not settle again: waiting until power is steady would change nothing.
+        """
+        return known.clock_hz is not None and known.clock_hz >= FREE_CLOCK * self._highest_hz
 
     def failed(self, pair: Pair, item: Item, block: int, fault: Fault) -> Row:
         """The row of what could not be measured."""
@@ -228,21 +251,27 @@ class Visitor:
         with self._spent.on("settle"):
             return pair.ask(side, "settle", SAMPLE_DEADLINE_S, item=item.path, least_s=least_s)
 
+    def _lead(self, pair: Pair, item: Item, side: str) -> None:
+        """A visit that does not count, of the side that is not the next one: so no visit comes straight from a load."""
+        with self._spent.on("settle"):
+            pair.ask(side, "lead", SAMPLE_DEADLINE_S, item=item.path, warm_s=SETTLE_SHORT_S)
+
     def _visits(
         self, pair: Pair, item: Item, block: int, sequence: Sequence[Step], known: Known
     ) -> dict[Step, dict[str, Any]]:
         """What the two visits of each step found; once more where another process or heat was in the way."""
         asked = {"item": item.path, "replays": known.replays, "warm_s": WARM_S if known.power_limited else 0.0}
-        for again in range(_VISITS_AGAIN + 1):
+        for again in range(VISITS_AGAIN + 1):
             visits: dict[Step, list[dict[str, Any]]] = defaultdict(list)
             with self._spent.on("visits"):
                 for side, level in sequence:
                     visits[side, level].append(pair.ask(side, "visit", SAMPLE_DEADLINE_S, **asked, level=level))
             spoiled = {mark for found in visits.values() for visit in found for mark in visit["marks"]} & {*SPOILED}
-            if not spoiled or again == _VISITS_AGAIN:
+            if not spoiled or again == VISITS_AGAIN:
                 break
             self._fault(item.path, f"block {block}: {' and '.join(sorted(spoiled))}, so visited again")
             self._settle(pair, item, SETTLE_LONG_S)
+            self._lead(pair, item, BASELINE if is_mirrored(block) else CANDIDATE)
         return {step: self._facts(step[0], found, known) for step, found in visits.items()}
 
     @staticmethod

@@ -18,21 +18,22 @@ from typing import Protocol
 
 import psutil
 
+from gemmgate.suite.block_turns import VisitorInTurns
 from gemmgate.suite.block_values import BASELINE, BlockValue, is_mirrored, read_phase, values
-from gemmgate.suite.block_visits import BlockPlan, Known, Spent, Visitor
+from gemmgate.suite.block_visits import LEAST_FREE, BlockPlan, Known, Spent, Visitor
 from gemmgate.suite.catalog import Item
 from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.loop import CHECK_DEADLINE_S
-from gemmgate.suite.pairs import EDITED, Fault, Pair
+from gemmgate.suite.pairs import EDITED, Fault, ItemFault, Pair
 from gemmgate.suite.records import RETRIED, Row
+from gemmgate.suite.turns import Alone, Turns
 from gemmgate.suite.workers import Worker
 
 __all__ = ["BlockPlan", "BlockProgress", "Blocks"]
 
-LEAST_FREE = 0.5
-"""Share of the device's memory below which no more items are held ready at once."""
-ROOMY_BYTES = 32 * 2**30
-"""Host memory from which on the workers of two later blocks start while one is measured; else those of one."""
+MOST_AHEAD, AHEAD_BYTES, AHEAD_CORES = 4, 16 * 2**30, 4
+"""Blocks whose workers start while one is measured, and what each takes of the host: a block of one item lasts less
+than a start."""
 _CROWDED = ("ring_too_large", "does_not_fit", "device_memory")
 """Reasons that other items' memory may be to blame for."""
 _TRIES = 2
@@ -47,15 +48,6 @@ class BlockProgress(Protocol):
     def fault(self, path: str, sentence: str) -> None: ...
 
 
-class _ItemFault(Exception):
-    """A `Fault` and the item it belongs to."""
-
-    def __init__(self, item: Item, fault: Fault) -> None:
-        super().__init__(str(fault))
-        self.item = item
-        self.fault = fault
-
-
 class Blocks:
     """Runs a plan. `start(side)` starts a warm worker; rows go to `sink` once an item is through a block.
 
@@ -66,7 +58,8 @@ class Blocks:
 
     `known` carries what an earlier loop over the same sides found out, and is added to. `waiting` holds pairs of the
     same sides that were started for it, and afterwards one for the next loop: the caller ends it. `expected_s` is
-    what the first block should take; without it the first one is always measured.
+    what the first block should take; without it the first one is always measured. With `alone` the workers take turns
+    on the device, each once that has returned: then no pair waits.
     """
 
     def __init__(
@@ -82,6 +75,7 @@ class Blocks:
         known: dict[str, Known] | None = None,
         waiting: deque[Pair] | None = None,
         expected_s: float | None = None,
+        alone: Alone | None = None,
     ) -> None:
         self._plan = plan
         self._start = start
@@ -90,7 +84,9 @@ class Blocks:
         self._begun = time.monotonic() if begun is None else begun
         self._done = {(value.path, value.block) for value in values(rows) if not value.spoiled}
         self._spent = Spent()
-        self._visitor = Visitor(plan, commits or {}, progress.fault, self._spent, known)
+        kind = VisitorInTurns if alone else Visitor
+        self._visitor = kind(plan, commits or {}, progress.fault, self._spent, known)
+        self._turns = Turns(start, alone, self._check_board) if alone else None
         self._waiting: deque[Pair] = deque() if waiting is None else waiting
         self._is_followed = waiting is not None
         self._expected_s = expected_s
@@ -126,12 +122,15 @@ class Blocks:
                     self.unmeasured = tuple(numbers[index:])
                     break
                 self._progress.block(index, len(numbers))
-                yield from self._block(block, missing[block], following=numbers[index + 1 :])
+                one = self._block_in_turns if self._turns else self._block
+                yield from one(block, missing[block], following=numbers[index + 1 :])
                 self.blocks_s.append(time.monotonic() - begin)
                 self._account(len(self.blocks_s))
         finally:
             for pair in self._ending if self._is_followed else (*self._waiting, *self._ending):
                 pair.end()
+            if self._turns:
+                self._turns.end()
 
     def _has_time(self, now: float) -> bool:
         """Whether another block would end within `seconds`, by those before it."""
@@ -166,7 +165,7 @@ class Blocks:
                         yield from values(rows)
                     if left:
                         self._drop(pair, left[0])
-                except _ItemFault as failed:
+                except ItemFault as failed:
                     self._note(pair, failed, block, tries)
                     if failed.item.path in self.given_up:
                         left.remove(failed.item)
@@ -179,6 +178,20 @@ class Blocks:
             pair.stop()
             self._ending.append(pair)
 
+    def _block_in_turns(self, block: int, items: Sequence[Item], following: Sequence[int]) -> Iterator[BlockValue]:
+        assert self._turns is not None and isinstance(self._visitor, VisitorInTurns)
+        turns, tries = self._turns, Counter[str]()
+
+        def give_up(item: Item, fault: Fault) -> bool:
+            self._note(turns, ItemFault(item, fault), block, tries)
+            return item.path in self.given_up or fault.side == EDITED
+
+        left = [item for item in items if item.path not in self.given_up]
+        for rows in self._visitor.block(turns, left, block, following, give_up, self._progress.item):
+            for row in rows:
+                self._sink(row)
+            yield from values(rows)
+
     def _start_following(self, pair: Pair, following: Sequence[int], *, knows_all: bool) -> Pair | None:
         """Starts later pairs, and lets the next one take the device where it had time to import.
 
@@ -188,7 +201,7 @@ class Blocks:
         if not pair.workers[BASELINE].target.is_gpu:
             return None
         early = next(iter(self._waiting), None) if knows_all else None
-        ahead = 2 if psutil.virtual_memory().total >= ROOMY_BYTES else 1
+        ahead = pairs_ahead(psutil.virtual_memory().total, psutil.cpu_count() or 1)
         for number in following[len(self._waiting) : ahead]:
             self._waiting.append(self._fresh(number))
         if self._is_followed and not following and not self._waiting:
@@ -210,7 +223,7 @@ class Blocks:
                 if fault.outcome["reason"] in _CROWDED and len(pair.mounted) > 0 and not fault.fatal:
                     ready.pop()
                     break
-                raise _ItemFault(item, fault) from fault
+                raise ItemFault(item, fault) from fault
             if free_share < LEAST_FREE:
                 break
         with self._spent.on("start"):
@@ -226,17 +239,17 @@ class Blocks:
         try:
             pair.ask_both("drop", CHECK_DEADLINE_S, **{side: {} for side in pair.workers})
         except Fault as fault:
-            raise _ItemFault(following, fault) from fault
+            raise ItemFault(following, fault) from fault
 
     def _visited(self, pair: Pair, item: Item, block: int) -> list[Row]:
         try:
             rows = self._visitor.visit(pair, item, block, is_first=self._is_fresh)
         except Fault as fault:
-            raise _ItemFault(item, fault) from fault
+            raise ItemFault(item, fault) from fault
         self._is_fresh = False
         return rows
 
-    def _note(self, pair: Pair, failed: _ItemFault, block: int, tries: Counter[str]) -> None:
+    def _note(self, pair: Pair, failed: ItemFault, block: int, tries: Counter[str]) -> None:
         """Says what went wrong, and gives an item up at its second fault, or at once where a second try is no use."""
         item, fault = failed.item, failed.fault
         self._progress.fault(item.path, f"block {block}: {fault}")
@@ -264,13 +277,25 @@ class Blocks:
                 pair.greet(beside=self._pids())
             pair.meet()
         self._is_fresh = True
-        self._board = self._board or pair.workers[BASELINE].machine.board
-        if any(worker.machine.board != self._board for worker in pair.workers.values()):
+        try:
+            for worker in pair.workers.values():
+                self._check_board(worker)
+        except CannotMeasureError:
             pair.end()
+            raise
+        return pair
+
+    def _check_board(self, worker: Worker) -> None:
+        self._board = self._board or worker.machine.board
+        if worker.machine.board != self._board:
             raise CannotMeasureError(
                 "Fresh workers found another board than the first block was on, which would not compare."
             )
-        return pair
+
+
+def pairs_ahead(memory_bytes: int, cores: int) -> int:
+    """For how many later blocks a host of that size starts workers; for one at least."""
+    return max(1, min(MOST_AHEAD, memory_bytes // AHEAD_BYTES, cores // AHEAD_CORES))
 
 
 def _of_block(row: Row) -> bool:

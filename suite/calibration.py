@@ -33,6 +33,8 @@ from gemmgate.suite.statistics import Floats, Interval, holm, summarise
 
 BIAS_ALPHA = 0.05
 _SEED = 20250331
+_LEAST_ERROR = 1e-12
+"""A millionth, squared: blocks without any scatter are none of a clock, and get no weight beyond this."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +73,16 @@ class CaseNoise:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What a machine's blocks say. `family_wise` is the share of gates over `GATE_CASES` cases with a false alarm."""
+    """What a machine's blocks say. `pooled_bias` is that of all cases in time; `judged_bias`, which gates are resampled
+    with, that of what a gate judges, in what it is judged by, each case with the weight that its error allows.
+    `family_wise` is the share of gates over `GATE_CASES` cases with a false alarm.
+    """
 
     run: Run
     cases: tuple[CaseNoise, ...]
     blocks: int
     pooled_bias: float
+    judged_bias: float
     family_wise: Interval | None
     family_wise_blocks: int
     found: tuple[Found, ...]
@@ -97,13 +103,14 @@ def calibration(run: Run) -> Calibration:
     kept = {path: np.array([value.log_ratio for value in found if not value.spoiled]) for path, found in plain.items()}
     measures = {path: judged_by(by_path[path]) for path in plain}
     series = {path: columns_of(found, measures[path]) for path, found in plain.items()}
-    bias = _pooled_bias(list(kept.values()))
     known = {path: x for path, x in series.items() if len(x) >= FEWEST_BLOCKS}
     modes = {path for path, x in series.items() if "two_modes" in summarise(np.exp(x[:, 0])).marks}
     rules = {path: _rule(x, two_modes=path in modes) for path, x in series.items()}
     source = np.random.default_rng(_SEED)
-    flagged = {path: flagged_share(x, rules[path], bias, source) for path, x in known.items()}
     gated = {path: measures[path] for path in known if rules[path].standing != "reported"}
+    # What is too noisy to judge rings in no gate, and its mean is known too badly to be put into others.
+    bias = _pooled_bias([column for path in gated for column in known[path].T], weighted=True)
+    flagged = {path: flagged_share(x, rules[path], bias, source) for path, x in known.items()}
     beside = round((GATE_CASES - 1) * statistics.fmean(flagged[path] for path in gated)) if gated else 0
     p = [_p_of_mean(x) for x in kept.values()]
     differs = holm(p, BIAS_ALPHA)
@@ -124,6 +131,7 @@ def calibration(run: Run) -> Calibration:
         run,
         cases,
         max((len(x) for x in kept.values()), default=0),
+        _pooled_bias(list(kept.values())),
         bias,
         false_alarms([known[path] for path in gated], [rules[path] for path in gated], bias, source),
         min((len(known[path]) for path in gated), default=0),
@@ -217,7 +225,13 @@ def _p_of_mean(x: Floats) -> float:
     return 2 * float(stdtr(len(x) - 1, -abs(float(x.mean())) / error)) if error > 0 else 1.0
 
 
-def _pooled_bias(series: Sequence[Floats]) -> float:
-    """Root mean square of the means, without what their own sampling errors put in."""
-    squares = [float(x.mean()) ** 2 - float(x.var(ddof=1)) / len(x) for x in series]
-    return math.sqrt(max(statistics.fmean(squares), 0.0)) if squares else 0.0
+def _pooled_bias(series: Sequence[Floats], *, weighted: bool = False) -> float:
+    """Root mean square of the means, without what their own sampling errors put in.
+
+    Weighted by the inverse squares of those errors, as DerSimonian and Laird (1986) pool studies, few noisy cases
+    neither hide nor make what the others show.
+    """
+    errors = [float(x.var(ddof=1)) / len(x) for x in series]
+    squares = [float(x.mean()) ** 2 - error for x, error in zip(series, errors, strict=True)]
+    weights = [1.0 / max(error, _LEAST_ERROR) for error in errors] if weighted else None
+    return math.sqrt(max(statistics.fmean(squares, weights), 0.0)) if squares else 0.0

@@ -18,12 +18,14 @@ from gemmgate.suite.block_values import BlockValue, values
 from gemmgate.suite.block_visits import BlockPlan, Known
 from gemmgate.suite.blocks import BlockProgress, Blocks
 from gemmgate.suite.catalog import Item
-from gemmgate.suite.looks import LOOKS, SCREEN_EARLY, Noise
+from gemmgate.suite.looks import LOOKS, SCREEN_STEPS, Noise, screen_steps
 from gemmgate.suite.pairs import SIDES, Pair
 from gemmgate.suite.records import Row
 from gemmgate.suite.stages import FRESH, RELEASE, SCREEN, SHOWN_BLOCKS, Screened, confirmations
 from gemmgate.suite.stages import screened as screened_as
 from gemmgate.suite.survey import Survey, Surveyed, kept
+from gemmgate.suite.survey_turns import SurveyInTurns
+from gemmgate.suite.turns import Alone
 from gemmgate.suite.workers import Worker
 
 RELEASE_BLOCKS = 12
@@ -55,7 +57,8 @@ class DuetPlan:
 class Duet:
     """Measures a plan. `start(side)` starts a warm worker, `rows` holds what is stored, `sink` adds to it.
 
-    `surveyed_all` is told, once the survey is through, what will be timed. `spent_s` is where the time went.
+    `surveyed_all` is told, once the survey is through, what will be timed. `spent_s` is where the time went. With
+    `alone` one worker at a time takes the device, once that has returned.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Duet:
         display: Callable[[], AbstractContextManager[BlockProgress]],
         begun: float | None = None,
         surveyed_all: Callable[[Sequence[Item]], object] = lambda items: None,
+        alone: Alone | None = None,
     ) -> None:
         self._plan = plan
         self._start = start
@@ -76,6 +80,7 @@ class Duet:
         self._display = display
         self._begun = time.monotonic() if begun is None else begun
         self._surveyed_all = surveyed_all
+        self._alone = alone
         self._known: dict[str, Known] = {}
         self._waiting: deque[Pair] = deque()
         self._item_s: float | None = None
@@ -98,8 +103,10 @@ class Duet:
         if not self._plan.gates_time:
             self._blocks(items, range(SHOWN_BLOCKS))
             return
-        self._blocks(items, range(SCREEN, SCREEN + SCREEN_EARLY))
-        self._blocks(self._such(items, "open"), range(SCREEN, SCREEN + GATED_BLOCKS[0]))
+        quiet = [item for item in items if len(screen_steps(self._plan.noise.get(item.path))) == len(SCREEN_STEPS)]
+        self._blocks(quiet, range(SCREEN, SCREEN + SCREEN_STEPS[0][0]))
+        for blocks in (*(step for step, _ in SCREEN_STEPS[1:]), GATED_BLOCKS[0]):
+            self._blocks(self._such(items, "open"), range(SCREEN, SCREEN + blocks))
         for look in LOOKS:
             decided = confirmations(self._values(), self._plan.noise)
             waiting = [item for item in items if decided.get(item.path) == "open"]
@@ -118,12 +125,15 @@ class Duet:
         fresh, all_ = {item.path for item in self._plan.fresh}, self._plan.everything
         begin = time.monotonic()
         with self._display() as display:
-            survey = Survey(plan, self._start, display, fresh, self._plan.sources, self._plan.commits)
+            told = (plan, self._start, display, fresh, self._plan.sources, self._plan.commits)
+            survey = SurveyInTurns(*told, alone=self._alone) if self._alone else Survey(*told)
             for found in survey.run():
                 self.surveyed[found.item.path] = found
                 for row in found.rows:
                     self._sink(row)
-                if not self._waiting and self._plan.gates_time and kept([found.item], self.surveyed, everything=all_):
+                if self._waiting or self._alone or not self._plan.gates_time:
+                    continue
+                if kept([found.item], self.surveyed, everything=all_):
                     self._waiting.append(Pair(self._start, SIDES))  # to import while the survey goes on
         self.spent_s["survey"] += time.monotonic() - begin
 
@@ -147,8 +157,9 @@ class Duet:
                 commits=self._plan.commits if commits is None else commits,
                 begun=self._begun,
                 known=self._known,
-                waiting=None if start else self._waiting,
+                waiting=None if start or self._alone else self._waiting,
                 expected_s=expected_s,
+                alone=self._alone,
             )
             for _ in running.run():
                 pass

@@ -13,7 +13,7 @@ import numpy as np
 
 from gemmgate.suite.block_rule import GATED_BLOCKS
 from gemmgate.suite.block_values import values
-from gemmgate.suite.looks import LOOKS, SCREEN_EARLY, Noise
+from gemmgate.suite.looks import LOOKS, SCREEN_STEPS, Noise
 from gemmgate.suite.records import Run
 from gemmgate.suite.rehearsal import rehearse
 from gemmgate.suite.stages import SHOWN_BLOCKS
@@ -23,6 +23,9 @@ PLAYED = 20
 TYPICAL_SD = 0.005
 """Block standard deviation of an item of which none is known: the middle of what was seen on an H200."""
 _SEED = 20250331
+_FIRST = SCREEN_STEPS[0][0]
+"""Blocks that every item has; what needs more before it may be let go counts as not clear."""
+_TYPICAL_LOOK = LOOKS[1]
 _IN_BLOCKS = ("prepare", "mount", "settle", "visits")
 
 
@@ -35,9 +38,12 @@ class Costs:
     item_s: float
     block_s: float
     source: str
+    turns: int = 0
+    """Processes that hold the device one after the other in a block; 0 where they share it."""
 
 
 ON_A_GPU = Costs(15.0, 0.7, 0.34, 0.5, "an H200")
+IN_TURNS = Costs(15.0, 0.9, 0.8, 7.5, "an H200, by arithmetic for three processes in turns", 3)
 ON_A_CPU = Costs(10.0, 1.0, 1.0, 4.0, "a CPU of two cores")
 """Where no run of the machine tells."""
 
@@ -86,7 +92,7 @@ def costs_of(runs: Sequence[Run], default: Costs) -> Costs:
         if surveyed and "survey" in spent:
             survey_s = spent["survey"] / surveyed
             setup_s = spent.get("setup", setup_s)
-    return Costs(setup_s, survey_s, item_s, block_s, source)
+    return Costs(setup_s, survey_s, item_s, block_s, source, default.turns)
 
 
 def forecast(surveyed: int, noise: Sequence[Noise | None], costs: Costs, *, gates_time: bool) -> Forecast:
@@ -97,19 +103,26 @@ def forecast(surveyed: int, noise: Sequence[Noise | None], costs: Costs, *, gate
     ]
     if not gates_time:
         return Forecast((*first, _stage("shown", len(noise), SHOWN_BLOCKS, costs)), (0.0, 0.0), costs)
-    late, fresh = _expected(noise)
+    later, fresh = _expected(noise)
+    share = later / (len(noise) * (GATED_BLOCKS[0] - _FIRST)) if noise else 0.0
     steps = (
-        _stage("screen, all", len(noise), SCREEN_EARLY, costs),
-        _stage("screen, what is not clear", late, GATED_BLOCKS[0] - SCREEN_EARLY, costs),
+        _stage("screen, all", len(noise), _FIRST, costs),
+        Stage(
+            "screen, what is not clear",
+            share * len(noise),
+            f"{GATED_BLOCKS[0] - _FIRST}",
+            round(4 * later),
+            later * costs.item_s + ((GATED_BLOCKS[0] - _FIRST) * costs.block_s if later >= 1 else 0.0),
+        ),
         Stage(
             "confirm, flagged in vain",
-            fresh / LOOKS[0],
+            fresh / _TYPICAL_LOOK,
             f"{LOOKS[0]} to {LOOKS[-1]}",
             round(4 * fresh),
-            fresh * costs.item_s + (LOOKS[0] * costs.block_s if fresh >= 1 else 0.0),
+            fresh * costs.item_s + (_TYPICAL_LOOK * costs.block_s if fresh >= 1 else 0.0),
         ),
     )
-    each = [(GATED_BLOCKS[0] - SCREEN_EARLY + look) * costs.item_s for look in (LOOKS[0], LOOKS[-1])]
+    each = [(GATED_BLOCKS[0] - _FIRST + look) * costs.item_s for look in (LOOKS[0], LOOKS[-1])]
     return Forecast((*first, *steps), (each[0], each[1]), costs)
 
 
@@ -119,7 +132,7 @@ def _stage(name: str, items: float, blocks: int, costs: Costs) -> Stage:
 
 
 def _expected(noise: Sequence[Noise | None]) -> tuple[float, float]:
-    """Without a change: items that the first blocks leave open, and blocks of confirmation in all."""
+    """Without a change: blocks of the screen beyond the first of all items, and of confirmation in all."""
     if not noise:
         return 0.0, 0.0
     source = np.random.default_rng(_SEED)
@@ -127,5 +140,4 @@ def _expected(noise: Sequence[Noise | None]) -> tuple[float, float]:
     played = rehearse(
         lambda case, blocks: source.normal(0.0, sds[case], size=blocks), noise, [0.0] * len(noise), PLAYED
     )
-    late = played.screen_blocks / PLAYED - SCREEN_EARLY * len(noise)
-    return late / (GATED_BLOCKS[0] - SCREEN_EARLY), played.confirm_blocks / PLAYED
+    return played.screen_blocks / PLAYED - _FIRST * len(noise), played.confirm_blocks / PLAYED

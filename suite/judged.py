@@ -75,7 +75,7 @@ def judged(run: Run) -> tuple[Judged, ...]:
         by_path[value.path].append(value)
     survey = {(row.path, row.phase): row for row in run.rows if row.kind == "count"}
     faults = {row.path: row for row in run.rows if row.status != "ok" and 0 <= _block(row) < RELEASE}
-    decided = confirmations(by_path, known)
+    decided = confirmations(by_path, known, ended=True)
     made = []
     for item in run.selection["items"]:
         path = _path(item)

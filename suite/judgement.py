@@ -84,6 +84,8 @@ def _notes(run: Run, items: tuple[Judged, ...], applied: Applied) -> list[str]:
     spoiled = sum(value.spoiled for value in values(run.rows))
     if spoiled:
         notes.append(f"{spoiled} blocks were throttled or shared, and count for nothing.")
+    if run.machine.takes_turns and any(one.blocks for one in items):
+        notes.append("The GPU admits one process at a time: the sides took turns, three processes a block.")
     notes += static_notes(run)
     return [*notes, *(f"Accepted: {report}" for report in applied.reports)]
 

@@ -19,6 +19,8 @@ from scipy.special import stdtrit
 from gemmgate.suite.block_rule import (
     ALPHA,
     CONFIRM_TRIM,
+    GATED_BLOCKS,
+    QUIET_SD,
     Rule,
     p_slower,
     rule_for,
@@ -27,10 +29,13 @@ from gemmgate.suite.statistics import Floats, Interval, holm, summarise, yuen
 
 Decision = Literal["slower", "same", "unclear", "clock", "open"]
 
-SCREEN_EARLY = 6
-"""Blocks after which screening lets go of what looks unchanged."""
-LOOKS = (12, 20, 30, 40)
-"""Fresh blocks after which the flagged are looked at."""
+SCREEN_STEPS = ((4, 0.1), (6, 0.1), (9, 0.2))
+"""Blocks after which screening lets go of what looks unchanged, and below which share of its threshold; the first of
+them where the noise is known, and so small that four blocks tell."""
+LOOKS = (6, 12, 20, 30, 40)
+"""Fresh blocks after which the flagged are looked at: the first time for what is clearly slower alone."""
+FEWEST_LOOKED = 4
+"""Fresh blocks that a look at the end of the time takes."""
 SPENT = 3
 """By then the share of blocks, to this power, is the share of the chance that is spent: little at first, as O'Brien and
 Fleming do, for few blocks tell their own noise badly."""
@@ -43,8 +48,6 @@ _ROBUST = 1.1
 OWN_COUNTS = 0.75
 """Of twelve blocks' standard deviation, which share the true one exceeds with 95 %."""
 OWN = "this gate's own blocks"
-EARLY_SHARE = 0.1
-"""Of the screen's threshold: what lies below that after the first blocks is let go."""
 
 Blocks = Mapping[int, tuple[float, float | None]]
 """Log-ratio in time and in cycles (None where unknown), by the number of the block; spoiled ones are left out."""
@@ -91,27 +94,45 @@ def with_own(known: Noise | None, log_ratios: Sequence[float]) -> Noise:
     return known if sd <= known.sd else Noise(sd, known.two_modes, OWN, len(log_ratios))
 
 
-def let_go(log_ratios: Sequence[float], rule: Rule) -> bool:
-    """After `SCREEN_EARLY` blocks: neither slower by a part of the threshold nor faster by all of it."""
+def screen_steps(known: Noise | None) -> tuple[tuple[int, float], ...]:
+    """Those of `SCREEN_STEPS` that an item of this noise is looked at by."""
+    is_quiet = known is not None and known.sd <= QUIET_SD and known.source != OWN
+    return SCREEN_STEPS if is_quiet else SCREEN_STEPS[1:]
+
+
+def let_go(log_ratios: Sequence[float], rule: Rule, share: float) -> bool:
+    """Whether a step of the screen sees neither that share of the threshold nor as much less time as all of it."""
     median = float(np.median(np.asarray(log_ratios, dtype=np.float64)))
-    return -rule.screen_at < median < EARLY_SHARE * rule.screen_at
+    return -rule.screen_at < median < share * rule.screen_at
 
 
-def alpha_of(look: int) -> float:
-    """What one look may spend."""
-    before = LOOKS[look - 1] if look else 0
-    return ALPHA * ((LOOKS[look] / LOOKS[-1]) ** SPENT - (before / LOOKS[-1]) ** SPENT)
+def alpha_of(before: int, blocks: int) -> float:
+    """What a look after so many fresh blocks may spend, with the one before it."""
+    return ALPHA * ((blocks / LOOKS[-1]) ** SPENT - (before / LOOKS[-1]) ** SPENT)
 
 
-def decide(fresh: Mapping[str, Blocks], noise: Mapping[str, Noise], until: int) -> dict[str, Decision]:
-    """What is known of every flagged case after `until` fresh blocks: all looks up to there, one after the other.
+def looks_at(tried: int, *, ended: bool) -> list[int]:
+    """The looks that so many fresh blocks allow, with one at their end where there will be no more.
 
-    Series are those in which slower is positive. A case that one look decided keeps its decision.
+    How much the parts spend depends on the numbers of blocks alone, so a look may stand anywhere (Lan and DeMets, 1983)
+    as long as what puts it there is not what it sees: here, the clock on the wall.
+    """
+    found = [size for size in LOOKS if size <= tried]
+    return [*found, tried] if ended and FEWEST_LOOKED <= tried < LOOKS[-1] and tried not in found else found
+
+
+def decide(
+    fresh: Mapping[str, Blocks], noise: Mapping[str, Noise], tried: int, *, ended: bool = False
+) -> dict[str, Decision]:
+    """What is known of every flagged case after `tried` fresh blocks: all looks up to there, one after the other.
+
+    Series are those in which slower is positive. A case that one look decided keeps its decision. With `ended` there
+    will be no more blocks.
     """
     found: dict[str, Decision] = dict.fromkeys(fresh, "open")
-    for look, size in enumerate(LOOKS):
-        if size > until:
-            break
+    before = 0
+    for size in looks_at(tried, ended=ended):
+        alpha, before = alpha_of(before, size), size
         p, means = {}, {}
         for name, decision in found.items():
             x = _first(fresh[name], size, 0)
@@ -119,7 +140,7 @@ def decide(fresh: Mapping[str, Blocks], noise: Mapping[str, Noise], until: int) 
             p[name], means[name] = 0.0 if decision == "slower" else 1.0, 0.0
             if decision == "open" and len(x) >= size / 2:
                 means[name], p[name] = p_slower(x)
-        certain = dict(zip(p, holm(list(p.values()), alpha_of(look)), strict=True))
+        certain = dict(zip(p, holm(list(p.values()), alpha), strict=True))
         for name in [name for name, decision in found.items() if decision == "open"]:
             found[name] = _decision(fresh[name], size, noise[name], means[name], bool(certain[name]))
     return found
@@ -136,7 +157,7 @@ def _decision(blocks: Blocks, size: int, noise: Noise, mean: float, is_certain: 
         if cycles_agree(blocks, size, rule):
             return "slower"
         return "clock" if last else "open"
-    if mean <= rule.confirm_at and upper(x) < math.log1p(noise.size):
+    if size > LOOKS[0] and mean <= rule.confirm_at and upper(x) < math.log1p(noise.size):
         return "same"
     return "unclear" if last else "open"
 
@@ -168,7 +189,7 @@ def ratio_of(log_ratios: Sequence[float], confidence: float = 0.95) -> Interval:
 def smallest_seen(noise: Noise, blocks: int) -> float:
     """The slow-down that so many blocks would have shown nineteen times in twenty, as a share of the time."""
     rule = noise.rule
-    if blocks >= LOOKS[0]:
+    if blocks >= GATED_BLOCKS[0]:
         at = max(rule.confirm_at, 4.0 * _ROBUST * noise.sd / math.sqrt(blocks))
         return math.expm1(at + 1.645 * _ROBUST * noise.sd / math.sqrt(blocks))
     return math.expm1(rule.screen_at + 1.645 * 1.25 * noise.sd / math.sqrt(max(blocks, 1)))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmgate.suite.block_values import BASELINE, CANDIDATE
+from gemmgate.suite.catalog import Item
 from gemmgate.suite.workers import Worker, WorkerLost
 
 SIDES = (BASELINE, CANDIDATE)
@@ -46,6 +47,15 @@ class Fault(Exception):
         self.side = side
         self.outcome = {key: outcome.get(key, "") for key in ("status", "reason", "detail")}
         self.fatal = bool(outcome.get("fatal"))
+
+
+class ItemFault(Exception):
+    """A `Fault` and the item it belongs to."""
+
+    def __init__(self, item: Item, fault: Fault) -> None:
+        super().__init__(str(fault))
+        self.item = item
+        self.fault = fault
 
 
 class Pair:

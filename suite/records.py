@@ -80,6 +80,11 @@ class Machine:
     def is_gpu(self) -> bool:
         return not self.key.startswith("cpu-")
 
+    @property
+    def takes_turns(self) -> bool:
+        """Whether it admits one process at a time, so that workers hold it one after the other."""
+        return self.compute_mode == "exclusive_process"
+
 
 @dataclass(frozen=True)
 class Stack:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmgate.suite.block_rule import GATED_BLOCKS
-from gemmgate.suite.looks import EARLY_SHARE, LOOKS, OWN, OWN_COUNTS, SCREEN_EARLY, Decision, Noise, decide, robust_sd
+from gemmgate.suite.looks import LOOKS, OWN, OWN_COUNTS, SCREEN_STEPS, Decision, Noise, decide, robust_sd, screen_steps
 from gemmgate.suite.resampling import draw
 from gemmgate.suite.statistics import Floats, Interval, share_interval
 
@@ -50,15 +50,20 @@ def rehearse(
     """
     alarms = unjudged = found = screening = confirming = 0
     shifts = np.log1p(np.asarray(changes))
+    is_due = {step[0]: np.array([step in screen_steps(one) for one in noise]) for step in SCREEN_STEPS}
     for _ in range(gates):
         screen = np.stack([take(case, GATED_BLOCKS[0]) for case in range(len(noise))]) + shifts[:, None]
-        early = screen[:, :SCREEN_EARLY]
-        first, learnt = _learnt(noise, early), _learnt(noise, screen)
-        medians = np.median(early, axis=-1)
-        at = np.array([one.rule.screen_at for one in first])
-        goes_on = (medians <= -at) | (medians >= EARLY_SHARE * at)
+        learnt = _learnt(noise, screen)
+        goes_on, taken = np.ones(len(noise), dtype=bool), np.zeros(len(noise), dtype=int)
+        for blocks, share in SCREEN_STEPS:
+            looks_now = goes_on & is_due[blocks]
+            taken[looks_now] = blocks
+            medians = np.median(screen[:, :blocks], axis=-1)
+            at = np.array([one.rule.screen_at for one in _learnt(noise, screen[:, :blocks])])
+            goes_on &= ~looks_now | (medians <= -at) | (medians >= share * at)
+        taken[goes_on] = GATED_BLOCKS[0]
         flagged = goes_on & (np.median(screen, axis=-1) > np.array([one.rule.screen_at for one in learnt]))
-        screening += SCREEN_EARLY * len(noise) + int(goes_on.sum()) * (GATED_BLOCKS[0] - SCREEN_EARLY)
+        screening += int(taken.sum())
         cases = {str(case): case for case in np.flatnonzero(flagged).tolist()}
         fresh = {
             name: {i: (float(x), None) for i, x in enumerate(take(case, LOOKS[-1]) + shifts[case])}

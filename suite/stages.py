@@ -12,7 +12,7 @@ import numpy as np
 
 from gemmgate.suite import looks
 from gemmgate.suite.block_values import BlockValue
-from gemmgate.suite.looks import LOOKS, SCREEN_EARLY, Noise
+from gemmgate.suite.looks import Noise
 
 SCREEN = 0
 FRESH = 100
@@ -36,12 +36,13 @@ def logs(found: Sequence[BlockValue], begin: int, end: int) -> looks.Blocks:
 def screened(found: Sequence[BlockValue], known: Noise | None) -> Screened:
     """What the blocks of the screen say: to let the item go, to confirm it, or that they are not complete."""
     blocks = logs(found, SCREEN, FRESH)
-    early = [x for number, (x, _) in blocks.items() if number < SCREEN_EARLY]
     every = [x for x, _ in blocks.values()]
-    if len(early) < SCREEN_EARLY / 2:
-        return "open"
-    if len(every) == len(early):
-        return "gone" if looks.let_go(early, looks.with_own(known, early).rule) else "open"
+    for step, share in looks.screen_steps(known):
+        first = [x for number, (x, _) in blocks.items() if number < step]
+        if len(first) < step / 2:
+            return "open"
+        if len(every) == len(first):
+            return "gone" if looks.let_go(first, looks.with_own(known, first).rule, share) else "open"
     rule = looks.with_own(known, every).rule
     if len(every) < rule.screen_blocks / 2:
         return "open"
@@ -49,8 +50,13 @@ def screened(found: Sequence[BlockValue], known: Noise | None) -> Screened:
     return "slower" if median > rule.screen_at else "faster" if median < -rule.screen_at else "gone"
 
 
-def confirmations(by_path: Mapping[str, Sequence[BlockValue]], known: Mapping[str, Noise]) -> dict[str, looks.Decision]:
-    """What the fresh blocks decide of the flagged items. Slower and faster each have a budget of their own."""
+def confirmations(
+    by_path: Mapping[str, Sequence[BlockValue]], known: Mapping[str, Noise], *, ended: bool = False
+) -> dict[str, looks.Decision]:
+    """What the fresh blocks decide of the flagged items, of which there will be no more where it has `ended`.
+
+    Slower and faster each have a budget of their own.
+    """
     decided: dict[str, looks.Decision] = {}
     flags = {path: screened(found, known.get(path)) for path, found in by_path.items()}
     for flag, sign in (("slower", 1), ("faster", -1)):
@@ -64,6 +70,5 @@ def confirmations(by_path: Mapping[str, Sequence[BlockValue]], known: Mapping[st
             (value.block - FRESH for path in paths for value in by_path[path] if FRESH <= value.block < RELEASE),
             default=-1,
         )
-        until = max((look for look in LOOKS if look <= tried), default=0)
-        decided |= looks.decide(fresh, noise, until)
+        decided |= looks.decide(fresh, noise, tried, ended=ended)
     return decided

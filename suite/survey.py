@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from gemmgate.suite import identity
 from gemmgate.suite.block_values import BASELINE, CANDIDATE
-from gemmgate.suite.block_visits import FEW_REPLAYS, MANY_CALLS, MANY_REPLAYS, BlockPlan, Known
-from gemmgate.suite.blocks import LEAST_FREE, BlockProgress
+from gemmgate.suite.block_visits import FEW_REPLAYS, LEAST_FREE, MANY_CALLS, MANY_REPLAYS, BlockPlan, Known
+from gemmgate.suite.blocks import BlockProgress
 from gemmgate.suite.catalog import Item
 from gemmgate.suite.judged import IDENTICAL, PICK_MOVED, phase_of_survey
 from gemmgate.suite.loop import CHECK_DEADLINE_S, PREPARE_DEADLINE_S
@@ -67,12 +68,20 @@ class Survey:
         pair.meet()
         return pair
 
+    def _replace(self, side: str) -> None:
+        """Fresh workers after one of that side was lost."""
+        self._pair.end()
+        self._pair = self._met()
+
     def _survey(self, item: Item) -> Surveyed:
         sides = [CANDIDATE] if item.path in self.fresh else list(SIDES)
         facts: dict[str, dict[str, Any]] = {side: self._tried(item, side, self._right) for side in sides}
         known = None
         if len(sides) == 2 and all("status" not in found for found in facts.values()):
             known = self._mounted(item, facts)
+        return self._surveyed(item, facts, known)
+
+    def _surveyed(self, item: Item, facts: Mapping[str, dict[str, Any]], known: Known | None) -> Surveyed:
         both = facts.get(BASELINE, {}), facts[CANDIDATE]
         is_identical = known is not None and identity.same(*both, on_gpu=self._is_gpu)
         rows = tuple(self._row(item, side, found, is_identical=is_identical) for side, found in facts.items())
@@ -93,8 +102,7 @@ class Survey:
                 if outcome["status"] != "unsupported":
                     self.progress.fault(item.path, str(fault))
                 if fault.fatal:
-                    self._pair.end()
-                    self._pair = self._met()
+                    self._replace(side)
                 if outcome["status"] not in RETRIED:
                     break
         return outcome
@@ -109,32 +117,23 @@ class Survey:
 
     def _mounted(self, item: Item, facts: dict[str, dict[str, Any]]) -> Known | None:
         """Both sides made ready for visits, the candidate with the baseline's pick where a search made it."""
-        pinned = dict(facts[CANDIDATE])
-        if pinned.get("screened_s") and pinned["tile"] != facts[BASELINE]["tile"]:
-            pinned["tile"] = facts[BASELINE]["tile"]
-        tiles = {BASELINE: facts[BASELINE]["tile"], CANDIDATE: pinned["tile"]}
-        mount: dict[str, Any] = {"implementation": item.implementation, "cache": self.plan.cache, "item": item.path}
-
-        def mounted(item: Item, side: str) -> dict[str, Any]:
-            if self._ready.get(side) != (self._pair, item.path) or tiles[side] != facts[side]["tile"]:
-                self._pair.ask(side, "prepare", PREPARE_DEADLINE_S, **{**self._request(item), "tile": tiles[side]})
-            return self._pair.ask(side, "mount", CHECK_DEADLINE_S, **mount)
-
-        for side in SIDES:
-            found = self._tried(item, side, mounted)
-            facts[side] |= found
-            if "status" in found:
+        tile = pinned_tile(facts)
+        for side, its_tile in ((BASELINE, facts[BASELINE]["tile"]), (CANDIDATE, tile)):
+            facts[side] |= self._tried(item, side, partial(self._mount, facts, its_tile))
+            if "status" in facts[side]:
                 return None
-            mount["passes"] = facts[BASELINE]["passes"]
         if min(facts[side].pop("free_share", 1.0) for side in SIDES) < LEAST_FREE:
             self._drop()
-        moved = pinned["tile"] != facts[CANDIDATE]["tile"]
-        if moved:
-            facts[CANDIDATE]["moved"] = _moved(facts[BASELINE], facts[CANDIDATE])
-        calls = facts[BASELINE]["calls"]
-        known = Known({BASELINE: dict(facts[BASELINE]), CANDIDATE: {**facts[CANDIDATE], "tile": pinned["tile"]}})
-        known.passes, known.replays = facts[BASELINE]["passes"], FEW_REPLAYS if calls >= MANY_CALLS else MANY_REPLAYS
-        return known
+        return known_of(facts, tile)
+
+    def _mount(self, facts: Mapping[str, dict[str, Any]], tile: Any, item: Item, side: str) -> dict[str, Any]:
+        """Made ready for visits with that tile, in launches as long as the baseline's."""
+        if self._ready.get(side) != (self._pair, item.path) or tile != facts[side]["tile"]:
+            self._pair.ask(side, "prepare", PREPARE_DEADLINE_S, **{**self._request(item), "tile": tile})
+        mount = {"implementation": item.implementation, "cache": self.plan.cache, "item": item.path}
+        if side == CANDIDATE:
+            mount["passes"] = facts[BASELINE]["passes"]
+        return self._pair.ask(side, "mount", CHECK_DEADLINE_S, **mount)
 
     def _drop(self) -> None:
         """Frees what mounted items hold, so that those that follow find room."""
@@ -177,6 +176,21 @@ class Survey:
             board=worker.machine.board,
             commit=self.commits.get(side, ""),
         )
+
+
+def pinned_tile(facts: Mapping[str, Mapping[str, Any]]) -> Any:
+    """The tile that the candidate is timed with: the baseline's where a search chose another one."""
+    return facts[BASELINE if facts[CANDIDATE].get("screened_s") else CANDIDATE]["tile"]
+
+
+def known_of(facts: Mapping[str, dict[str, Any]], tile: Any) -> Known:
+    """What blocks need of two sides that are mounted, the candidate with that tile; another pick is noted."""
+    baseline, candidate = facts[BASELINE], facts[CANDIDATE]
+    if tile != candidate["tile"]:
+        candidate["moved"] = _moved(baseline, candidate)
+    known = Known({BASELINE: dict(baseline), CANDIDATE: {**candidate, "tile": tile}})
+    known.passes, known.replays = baseline["passes"], FEW_REPLAYS if baseline["calls"] >= MANY_CALLS else MANY_REPLAYS
+    return known
 
 
 def _moved(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from gemmgate.suite.block_values import BASELINE, CANDIDATE
 from gemmgate.suite.cases import Case, Family
 from gemmgate.suite.catalog import Item
+from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.pairs import EDITED
 from gemmgate.suite.workers import WorkerLost
 
@@ -39,6 +40,8 @@ class World:
     """What the workers share: a log of what happened, a clock, and the faults to come.
 
     `memory_share` is what an item takes of the device's memory, `edited` the edited side's true change.
+    `settles_at` is a case's clock in hertz, unknown otherwise.
+    With `exclusive` only one may be on the device, which `nvml` lists; each visit takes a share of `drift` more.
     `launch_sd` scatters the log time from one worker to the next, `slower` is the candidate's true change.
     `faults` maps (side, operation, case) to what happens there, each once: an outcome, or `dies`.
     """
@@ -60,12 +63,48 @@ class World:
         self.edited = 0.0
         self.memory_share = 0.0
         self.held: dict[int, int] = {}
+        self.settles_at: dict[str, float] = {}
+        self.exclusive = False
+        self.drift = 0.0
+        self.nvml = FakeNvml()
 
     def start(self, side: str) -> FakeWorker:
         return FakeWorker(self, side)
 
     def said(self, operation: str) -> list[tuple[Any, ...]]:
         return [entry for entry in self.log if entry[0] == operation]
+
+
+class FakeNvml:
+    """As `pynvml`, as far as `Tenants` uses it: one board whose processes stay listed a few looks after their end."""
+
+    NVMLError = RuntimeError
+    STAYS = -1
+
+    def __init__(self, uuid: str = "GPU-b") -> None:
+        self.uuid = uuid
+        self.lingers = 2
+        self.looks = 0
+        self.listed: dict[int, int] = {}
+        """How many more looks a process is seen, by its number."""
+
+    def nvmlInit(self) -> None: ...  # noqa: N802  NVML's name
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802  NVML's name
+        return 1
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802  NVML's name
+        return index
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str:  # noqa: N802  NVML's name
+        return self.uuid
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[SimpleNamespace]:  # noqa: N802  NVML's name
+        self.looks += 1
+        self.listed = {pid: left for pid, left in self.listed.items() if left}
+        seen = [SimpleNamespace(pid=pid) for pid in self.listed]
+        self.listed = {pid: left - (left > 0) for pid, left in self.listed.items()}
+        return seen
 
 
 class FakeWorker:
@@ -89,6 +128,9 @@ class FakeWorker:
         world.log.append(("start", side, self.number))
 
     def greet(self, beside: Any = ()) -> None:
+        if self.world.exclusive and self.world.nvml.listed:
+            raise CannotMeasureError("all CUDA-capable devices are busy or unavailable")
+        self.world.nvml.listed[self.pid] = FakeNvml.STAYS
         self.world.log.append(("greet", self.side, tuple(beside)))
 
     def meet(self) -> None: ...
@@ -105,6 +147,8 @@ class FakeWorker:
     def stop(self) -> None: ...
 
     def kill(self) -> None:
+        if self.world.nvml.listed.get(self.pid) == FakeNvml.STAYS:
+            self.world.nvml.listed[self.pid] = self.world.nvml.lingers
         self.world.alive -= not self._dead
         self._dead = True
 
@@ -145,12 +189,18 @@ class FakeWorker:
         return {}
 
     def _settle(self, fields: dict[str, Any]) -> dict[str, Any]:
-        return {"joules": 0.5, "marks": ["power_limited"] if self.case == "c" else [], "steady": True}
+        clock_hz = self.world.settles_at.get(self.case)
+        marks = ["power_limited"] if self.case == "c" else []
+        return {"joules": 0.5, "marks": marks, "steady": True, "sm_clock_hz": clock_hz}
+
+    def _lead(self, fields: dict[str, Any]) -> dict[str, Any]:
+        return {}
 
     def _visit(self, fields: dict[str, Any]) -> dict[str, Any]:
         world = self.world
         world.visits += 1
         slower = (1 + world.slower) * (1 + fields["level"]) if self.side == CANDIDATE else 1.0
+        slower *= 1 + world.drift * world.visits
         slower *= 1 + world.edited if self.side == EDITED else 1.0
         seconds = world.call_s * slower * self.launch[self.case]
         clock_hz = 1.98e9 if self.side == BASELINE else 1.96e9

@@ -194,7 +194,7 @@ def test_what_finds_no_room_beside_others_is_measured_alone() -> None:
 
 def test_later_pairs_take_the_device_while_items_are_made_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the second block on the next pair takes the device before the first visit, and a pair after it starts."""
-    monkeypatch.setattr(blocks, "ROOMY_BYTES", 0)
+    monkeypatch.setattr(blocks, "pairs_ahead", lambda memory_bytes, cores: 2)
     world = World()
     run(world, blocks=range(4))
     said = [(entry[0], (entry[2] - 1) // 2 if entry[0] == "start" else None) for entry in world.log]
@@ -215,7 +215,7 @@ def test_seconds_are_said_by_what_they_went_to(monkeypatch: pytest.MonkeyPatch) 
     running, *_ = run(world, blocks=range(3), levels=(0.01,))
     first, later = running.spent
     assert first == pytest.approx(
-        {"start": 0.0, "prepare": 0.2, "check": 0.2, "mount": 0.2, "settle": 0.1, "visits": 0.8}
+        {"start": 0.0, "prepare": 0.2, "check": 0.2, "mount": 0.2, "settle": 0.2, "visits": 0.8}
     )
     assert later == pytest.approx({**first, "check": 0.0})
 
@@ -336,7 +336,7 @@ def test_another_board_ends_the_loop() -> None:
 
 def test_who_stops_listening_leaves_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer that has seen enough closes the loop, and every worker is gone, the early ones too."""
-    monkeypatch.setattr(blocks, "ROOMY_BYTES", 0)
+    monkeypatch.setattr(blocks, "pairs_ahead", lambda memory_bytes, cores: 2)
     world = World()
     turns = Blocks(BlockPlan(ITEMS, range(9), "cold"), world.start, sink=lambda row: None, progress=Quiet()).run()
     next(turns)
@@ -351,3 +351,29 @@ def test_a_phase_can_be_read_back(level: float, side: str) -> None:
     """What is written into a row's phase is what is read from it, and other phases are of no block."""
     assert read_phase(phase_of(12, side, level)) == (12, side, pytest.approx(level))
     assert read_phase("warm") is None
+
+
+@pytest.mark.parametrize(
+    ("gib", "cores", "expected"), [(8, 2, 1), (32, 8, 2), (128, 16, 4), (560, 128, 4), (16, 64, 1)]
+)
+def test_a_larger_host_starts_more_workers_ahead(gib: int, cores: int, expected: int) -> None:
+    """16 GiB and four cores for each later block: one at least, four at most."""
+    assert blocks.pairs_ahead(gib * 2**30, cores) == expected
+
+
+def test_what_runs_at_a_free_clock_is_not_settled_again() -> None:
+    """What settled at the highest clock seen does so in the first block alone, unless it is first in a pair; what was
+    held below it settles in every block.
+    """
+    world = World()
+    world.settles_at = {"a": 1.98e9, "b": 1.98e9, "c": 1.9e9}
+    run(world, items=ITEMS, blocks=range(2))
+    assert [entry[2] for entry in world.said("settle")] == ["a", "b", "c", "a", "c"]
+
+
+def test_no_visit_comes_straight_from_a_load() -> None:
+    """Before its first visit an item has one that does not count, of the other side than the first to be visited."""
+    world = World()
+    run(world, items=ITEMS[:2], blocks=range(2))
+    order = "".join(f"{entry[0][0]}{entry[1][0]} " for entry in world.log if entry[0] in ("settle", "lead", "visit"))
+    assert order.split() == 2 * ["sb", "lc", "vb", "vc", "vc", "vb"] + 2 * ["sc", "lb", "vc", "vb", "vb", "vc"]

@@ -19,12 +19,12 @@ __all__ = ["invoke", "store"]
 COSTS = Costs(setup_s=1.0, survey_s=2.0, item_s=0.1, block_s=0.5, source="a run")
 
 
-def test_without_any_noise_all_is_clear_after_six_blocks() -> None:
-    """Ten items: 1 s, 10 x 2 s of survey and 6 x (10 x 0.1 + 0.5) s of blocks make 30 s; a change adds 1.8 to 4.6 s."""
+def test_without_any_noise_all_is_clear_after_four_blocks() -> None:
+    """Ten items: 1 s, 10 x 2 s of survey and 4 x (10 x 0.1 + 0.5) s of blocks make 27 s; a change adds 1.4 to 4.8 s."""
     found = forecast(10, [Noise(0.0)] * 10, replace(COSTS), gates_time=True)
-    assert found.total_s == pytest.approx(30.0, abs=0.1)
-    assert [stage.visits for stage in found.stages] == [0, 0, 240, 0, 0]
-    assert found.changed_s == pytest.approx((1.8, 4.6))
+    assert found.total_s == pytest.approx(27.0, abs=0.1)
+    assert [stage.visits for stage in found.stages] == [0, 0, 160, 0, 0]
+    assert found.changed_s == pytest.approx((1.4, 4.8))
 
 
 def test_noise_leaves_items_open() -> None:
@@ -41,21 +41,21 @@ def test_on_a_cpu_three_blocks_are_shown() -> None:
 
 
 def test_costs_are_what_runs_were_busy_with() -> None:
-    """18 item-blocks of 0.5 s in all, 6 blocks that waited 3 s, and a survey of 3 items in 6 s; else what was given."""
+    """12 item-blocks of 9 s in all, 4 blocks that waited 3 s, and a survey of 3 items in 6 s; else what was given."""
     run = Played(GateWorld(block_sd=1e-6)).run
     blocks = len({row.phase for row in run.rows if row.phase.startswith("block ") and "candidate" in row.phase})
     pairs = sum(row.phase.startswith("block ") and "candidate" in row.phase for row in run.rows)
     spent = {"setup": 4.0, "survey": 6.0, "start": 3.0, "prepare": 1.0, "mount": 1.0, "settle": 2.0, "visits": 5.0}
     found = costs_of([replace(run, seconds=spent)], ON_A_GPU)
-    assert (blocks, pairs) == (6, 18)
-    assert found == Costs(4.0, 2.0, 9.0 / 18, 3.0 / 6, run.id)
+    assert (blocks, pairs) == (4, 12)
+    assert found == Costs(4.0, 2.0, 9.0 / 12, 3.0 / 4, run.id)
     assert costs_of([replace(run, seconds={"total": 9.0})], ON_A_GPU) == ON_A_GPU
 
 
 def test_a_budget_that_is_too_small_is_said() -> None:
-    """30 s are needed: 20 are too few and say so, 40 are enough."""
+    """27 s are needed: 20 are too few and say so, 40 are enough."""
     found = forecast(10, [Noise(0.0)] * 10, COSTS, gates_time=True)
-    assert "About 30 s are needed, and --seconds gives 20" in report.show_forecast(found, 20.0)
+    assert "About 27 s are needed, and --seconds gives 20" in report.show_forecast(found, 20.0)
     assert "--seconds 40 are enough." in report.show_forecast(found, 40.0)
 
 

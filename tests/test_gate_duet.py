@@ -15,7 +15,7 @@ from gemmgate.suite.block_values import BASELINE, CANDIDATE
 from gemmgate.suite.compare import Verdict
 from gemmgate.suite.judged import Judged
 from gemmgate.suite.judgement import Judgement, judgement
-from gemmgate.suite.looks import Noise
+from gemmgate.suite.looks import LOOKS, Noise
 from gemmgate.suite.stages import FRESH
 from tests.gate_world import ITEMS, OTHER_STACK, GateWorld, Played, cases
 from tests.test_blocks import BROKEN
@@ -56,24 +56,27 @@ def test_a_slow_down_is_caught_and_confirmed_on_fresh_blocks() -> None:
     change = of(found, "a").comparison.change
     assert change == pytest.approx(0.05, abs=0.01)
     assert {row.case for row in played.rows if row.phase.startswith(f"block {FRESH} ")} == {"a"}
-    assert of(found, "a").blocks == 12
+    assert of(found, "a").blocks == LOOKS[0]
 
 
 def test_a_clear_case_takes_fewer_blocks_than_a_close_one() -> None:
-    """Among blocks that scatter by 1.2 %, 20 % are called after twelve fresh ones, 2 % need more; both are found."""
-    world = GateWorld({"a": 0.2, "b": 0.02}, block_sd=0.012, seed=1)
+    """Among blocks that scatter by 1.2 %, 40 % are called after six fresh ones, 2 % need more; both are found."""
+    world = GateWorld({"a": 0.4, "b": 0.02}, block_sd=0.012, seed=1)
     noise = {item.path: Noise(0.012, source="a calibration") for item in ITEMS}
     found = judgement(Played(world, noise=noise).run)
     assert verdicts(found)["a"][0] == verdicts(found)["b"][0] == "SLOWER"
-    assert fresh_blocks(world, "a") == 12 + 12 < fresh_blocks(world, "b")
+    assert fresh_blocks(world, "a") == 12 + LOOKS[0] < fresh_blocks(world, "b")
 
 
-def test_what_looks_unchanged_costs_half_a_screen() -> None:
-    """Cases without any noise that are not slower leave the screen after six blocks."""
+def test_what_looks_unchanged_costs_a_third_of_a_screen() -> None:
+    """Cases without any noise that are not slower leave the screen after four blocks where that is known, else six."""
     world = GateWorld({"a": -0.001, "b": -0.001, "c": 0.02}, block_sd=1e-6)
     found = judgement(Played(world).run)
-    assert [fresh_blocks(world, case) for case in "ab"] == [6, 6]
+    assert [fresh_blocks(world, case) for case in "ab"] == [4, 4]
     assert verdicts(found)["c"][0] == "SLOWER"
+    world = GateWorld({"a": -0.001, "b": -0.001, "c": -0.001}, block_sd=1e-6)
+    Played(world, noise={})
+    assert [fresh_blocks(world, case) for case in "abc"] == [6, 6, 6]
 
 
 def test_a_win_is_no_failure() -> None:
@@ -150,13 +153,16 @@ def test_a_run_that_cannot_be_judged_exits_3() -> None:
     assert "12 blocks were throttled or shared, and count for nothing." in found.notes
 
 
-def test_a_budget_that_ends_too_early_leaves_it_unjudged() -> None:
-    """A gate whose fresh blocks are not all there says so instead of deciding on fewer."""
-    played = Played(GateWorld({"a": 0.05}), cases("a"))
-    cut = played.run.rows[: len(played.run.rows) - 2 * 4]
-    found = judgement(replace(played.run, rows=cut))
-    assert verdicts(found)["a"] == ("UNCLEAR", "no_time")
-    assert found.result.exit_code == 3
+@pytest.mark.parametrize(("fresh", "verdict", "code"), [(3, ("UNCLEAR", "no_time"), 3), (5, ("SLOWER", "slower"), 1)])
+def test_a_budget_that_ends_too_early(fresh: int, verdict: tuple[str, str], code: int) -> None:
+    """Where time ran out after three fresh blocks nothing is decided; after five 40 % is, by a look of its own."""
+    played = Played(GateWorld({"a": 0.4}), cases("a"))
+    cut = [
+        row for row in played.run.rows if not row.phase.startswith("block 10") or int(row.phase[6:9]) < FRESH + fresh
+    ]
+    found = judgement(replace(played.run, rows=tuple(cut)))
+    assert verdicts(found)["a"] == verdict
+    assert found.result.exit_code == code
 
 
 def test_a_change_of_the_clock_is_none_of_the_code() -> None:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,19 @@ import pytest
 import scipy.stats
 
 from gemmgate.suite import block_rule, duet, looks, rehearsal, stages, watch
-from gemmgate.suite.looks import LOOKS, OWN, Noise, alpha_of, decide, let_go, noise_of, ratio_of, upper, with_own
+from gemmgate.suite.looks import (
+    LOOKS,
+    OWN,
+    Noise,
+    alpha_of,
+    decide,
+    let_go,
+    looks_at,
+    noise_of,
+    ratio_of,
+    upper,
+    with_own,
+)
 from gemmgate.suite.rehearsal import Rehearsed, rehearse
 from gemmgate.suite.statistics import Floats
 
@@ -80,21 +93,27 @@ def page_table(title: str) -> list[list[str]]:
 
 
 def test_what_the_looks_spend_adds_up_to_the_budget() -> None:
-    """The parts are positive, grow from look to look, and come to 1 % together."""
-    parts = [alpha_of(look) for look in range(len(LOOKS))]
+    """The parts are positive, grow from look to look, and come to 1 % together; a look at the end adds no more."""
+    parts = [alpha_of(before, size) for before, size in pairwise((0, *LOOKS))]
     assert sum(parts) == pytest.approx(block_rule.ALPHA)
-    assert parts == sorted(parts) and parts[0] == pytest.approx(0.01 * (12 / 40) ** 3)
+    assert parts == sorted(parts) and parts[0] == pytest.approx(0.01 * (6 / 40) ** 3)
+    for tried in range(LOOKS[-1] + 1):
+        cut = looks_at(tried, ended=True)
+        spent = sum(alpha_of(before, size) for before, size in pairwise((0, *cut)))
+        assert spent == pytest.approx(0.01 * (tried / 40) ** 3 if cut else 0.0)
+    assert (looks_at(3, ended=True), looks_at(9, ended=True), looks_at(9, ended=False)) == ([], [6, 9], [6])
 
 
 def test_clear_is_clear_at_the_first_look() -> None:
-    """5 % in every block, give or take 0.1 %, is slower after twelve blocks, and before that nothing is said."""
+    """5 % in every block, give or take 0.1 %, is slower after six blocks, and before that nothing is said."""
     values = 0.05 + 0.001 * ALTERNATING
-    assert decided(values, until=11) == "open"
-    assert decided(values, until=12) == "slower"
+    assert decided(values, until=5) == "open"
+    assert decided(values, until=6) == "slower"
 
 
 def test_nothing_is_the_same_at_the_first_look() -> None:
-    """Blocks of 0.1 % around zero rule out 1 % after twelve."""
+    """Blocks of 0.1 % around zero rule out 1 % after twelve, and six do not."""
+    assert decided(0.001 * ALTERNATING, until=11) == "open"
     assert decided(0.001 * ALTERNATING, until=12) == "same"
 
 
@@ -136,9 +155,14 @@ def test_a_decision_stays() -> None:
 def test_early_leave_is_for_what_looks_unchanged() -> None:
     """A median of zero leaves the screen early; one near its threshold, or far below zero, does not."""
     rule = Noise(0.006).rule
-    assert let_go([0.0] * 6, rule)
-    assert not let_go([rule.screen_at / 2] * 6, rule)
-    assert not let_go([-2 * rule.screen_at] * 6, rule)
+    assert let_go([0.0] * 6, rule, 0.1)
+    assert let_go([rule.screen_at / 2] * 6, rule, 0.6)
+    assert not let_go([rule.screen_at / 2] * 6, rule, 0.1)
+    assert not let_go([-2 * rule.screen_at] * 6, rule, 0.1)
+    steps = [step for step, _ in looks.SCREEN_STEPS]
+    assert [step for step, _ in looks.screen_steps(Noise(0.006, source="a calibration"))] == steps
+    for noisy in (None, Noise(0.0061, source="a calibration"), Noise(0.001, source=OWN)):
+        assert [step for step, _ in looks.screen_steps(noisy)] == steps[1:]
 
 
 def test_noise_is_that_of_normal_blocks() -> None:
@@ -224,10 +248,12 @@ def test_recorded_blocks_are_played() -> None:
 def test_numbers_of_the_page_are_the_codes() -> None:
     """What docs/verdicts.md says of blocks, looks, thresholds and budgets is what the code does."""
     first, *later = LOOKS
+    steps = looks.SCREEN_STEPS
     for sentence in (
-        f"A first {looks.SCREEN_EARLY} blocks",
+        f"after {steps[0][0]}, {steps[1][0]} and {steps[2][0]} blocks",
         f"{block_rule.GATED_BLOCKS[0]} blocks in all",
-        f"below {looks.EARLY_SHARE:g} of the screen's threshold",
+        f"below {steps[0][1]:g}, {steps[1][1]:g} and {steps[2][1]:g} of the screen's threshold",
+        f"{looks.FEWEST_LOOKED} fresh blocks at least",
         f"after {first}, {', '.join(map(str, later[:-1]))} and {later[-1]} fresh blocks",
         f"to the power of {looks.SPENT}",
         f"{100 * looks.LEAST_SIZE:g} %, or {looks.SIZE_SD:g} block standard deviations",

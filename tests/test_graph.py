@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from gemmgate.suite.measure.graph import Edge, overlapping_calls
+from gemmgate.suite.measure.graph import Edge, overlapping_calls, queueing_s
 
 
 def line(*programmatic: bool) -> list[Edge]:
@@ -40,3 +40,14 @@ def test_every_edge_counts_where_the_graph_is_no_line() -> None:
 def test_every_edge_counts_where_calls_have_unequal_nodes() -> None:
     """Four nodes are not three calls' worth."""
     assert overlapping_calls(line(True, False, False), 3) == 1
+
+
+@pytest.mark.parametrize("slow", [0, 1, 2, 3])
+def test_a_host_that_is_kept_from_one_replay_is_not_slow(slow: int) -> None:
+    """Of four replays of 2 us one that takes a tenth of a second, the first or another, leaves 2 us."""
+    now, taken = [0.0], iter([0.1 if index == slow else 2e-6 for index in range(4)])
+
+    def replay() -> None:
+        now[0] += next(taken)
+
+    assert queueing_s(replay, lambda: None, lambda: now[0]) == pytest.approx(2e-6)

@@ -11,11 +11,11 @@ from gemmgate.suite.checkouts import Checkouts
 from gemmgate.suite.cli import _terminal
 from gemmgate.suite.cli._gate_sides import Asked, find_items, make_sides, probe, sources_of, untouched
 from gemmgate.suite.errors import unknown
-from gemmgate.suite.forecast import ON_A_CPU, ON_A_GPU, Costs, Forecast, costs_of, forecast
+from gemmgate.suite.forecast import IN_TURNS, ON_A_CPU, ON_A_GPU, Costs, Forecast, costs_of, forecast
 from gemmgate.suite.judged import is_unchanged
 from gemmgate.suite.looks import Noise
 from gemmgate.suite.offers import Offer
-from gemmgate.suite.records import METHOD_VERSION, Run
+from gemmgate.suite.records import METHOD_VERSION, Machine, Run
 from gemmgate.suite.store import Store
 from gemmgate.suite.watch import noise_by_case
 
@@ -30,7 +30,7 @@ def foresee(asked: Asked, store: Store, checkouts: Checkouts, machine: str) -> F
         raise unknown("machine", machine, [HERE, *(keys or known)])
     sides = make_sides(asked, checkouts)
     both, _, fresh = find_items(asked, sides)
-    key = probe(asked.device, sides)[0].key if machine == HERE else keys[0]
+    on = probe(asked.device, sides)[0] if machine == HERE else _newest(store, keys[0])
     sources = sources_of(sides, both)
     may_be_same = [
         offer.path for offer in both if sources[BASELINE][offer.path] == sources[CANDIDATE][offer.path] != ""
@@ -42,26 +42,22 @@ def foresee(asked: Asked, store: Store, checkouts: Checkouts, machine: str) -> F
         both = [offer for offer in both if offer.path not in left]
         may_be_same = [path for path in may_be_same if path not in left]
     timed = [offer.path for offer in both if everything or offer.path not in may_be_same]
-    _terminal.say(f"machine {key}: {len(both)} items on both sides, {len(fresh)} new, {len(left)} untouched.")
+    _terminal.say(f"machine {on.key}: {len(both)} items on both sides, {len(fresh)} new, {len(left)} untouched.")
     if may_be_same and not everything:
         _terminal.say(f"{len(may_be_same)} have equal sources; where the machine code is too, they are not timed.")
-    noise = {path: Noise(*told) for path, told in noise_of_items(store, key, both).items()}
+    noise = {path: Noise(*told) for path, told in noise_of_items(store, on, both).items()}
     return forecast(
-        len(both) + len(fresh), [noise.get(path) for path in timed], costs_on(store, key), gates_time=is_gpu(key)
+        len(both) + len(fresh), [noise.get(path) for path in timed], costs_on(store, on), gates_time=on.is_gpu
     )
 
 
-def is_gpu(machine: str) -> bool:
-    """By its key: those of CPUs say so."""
-    return not machine.startswith("cpu-")
+def costs_on(store: Store, machine: Machine) -> Costs:
+    """Seconds by stored gates and calibrations of a machine, in which workers shared it or took turns as now."""
+    default = IN_TURNS if machine.takes_turns else ON_A_GPU if machine.is_gpu else ON_A_CPU
+    return costs_of(_finished(store, machine), default)
 
 
-def costs_on(store: Store, machine: str) -> Costs:
-    """Seconds by stored gates and calibrations of a machine."""
-    return costs_of(_finished(store, machine), ON_A_GPU if is_gpu(machine) else ON_A_CPU)
-
-
-def noise_of_items(store: Store, machine: str, both: Sequence[Offer]) -> dict[str, list[Any]]:
+def noise_of_items(store: Store, machine: Machine, both: Sequence[Offer]) -> dict[str, list[Any]]:
     """What calibrations of a machine and gates of unchanged code, by the present method, know of the items' noise."""
     paths = {offer.path for offer in both}
     runs = [run for run in _finished(store, machine) if run.method == METHOD_VERSION]
@@ -69,10 +65,20 @@ def noise_of_items(store: Store, machine: str, both: Sequence[Offer]) -> dict[st
     return {path: [n.sd, n.two_modes, n.source, n.blocks] for path, n in found.items() if path in paths}
 
 
-def _finished(store: Store, machine: str) -> list[Run]:
-    """Calibrations and gates, oldest first."""
+def _finished(store: Store, machine: Machine) -> list[Run]:
+    """Calibrations and gates, oldest first; blocks in turns are others than those of workers that share the device."""
+    return [run for run in _all(store, machine.key) if run.machine.takes_turns == machine.takes_turns]
+
+
+def _newest(store: Store, key: str) -> Machine:
+    """A machine as its newest blocks have it; by its name alone where there are none."""
+    known = _all(store, key)
+    return known[-1].machine if known else Machine(key, key)
+
+
+def _all(store: Store, key: str) -> list[Run]:
     runs = []
     for folder in (store.calibrations, store.gates):
-        infos = [info for info in folder.runs() if info.machine == machine and info.state == "finished"]
+        infos = [info for info in folder.runs() if info.machine == key and info.state == "finished"]
         runs += [folder.load(str(info.path)) for info in infos]
     return sorted(runs, key=lambda run: run.utc)

@@ -21,11 +21,13 @@ from gemmgate.suite.errors import CannotMeasureError, UsageError
 from gemmgate.suite.offers import Offer
 from gemmgate.suite.pairs import LaunchSide
 from gemmgate.suite.records import Machine, Stack, machine_key
+from gemmgate.suite.tenants import Tenants
+from gemmgate.suite.turns import Alone
 from gemmgate.suite.workers import Worker, private_caches
 
 KEPT_CACHES = 8
 """Compiler caches of sides that stay: those used last."""
-_EXCLUSIVE = ("exclusive_process", "exclusive_thread", "prohibited")
+_CLOSED = ("exclusive_thread", "prohibited")
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ def _means(offer: Offer) -> dict[str, Any]:
 def probe(device: str, sides: Sides) -> tuple[Machine, dict[str, Stack], str]:
     """The machine, the stack of each side's interpreter, and the architecture.
 
-    Raises where no two processes may use the device.
+    Raises where the device admits no process of ours.
     """
     stacks: dict[str, Stack] = {}
     machine, arch = None, ""
@@ -139,6 +141,8 @@ def probe(device: str, sides: Sides) -> tuple[Machine, dict[str, Stack], str]:
         if launch.python not in by_python:
             worker = sides.start(device, (), side)
             try:
+                if machine and (alone := alone_on(machine)):
+                    alone()
                 worker.greet()
                 worker.meet()
                 by_python[launch.python], machine = worker.stack, machine or worker.machine
@@ -147,12 +151,17 @@ def probe(device: str, sides: Sides) -> tuple[Machine, dict[str, Stack], str]:
                 worker.kill()
         stacks[side] = by_python[launch.python]
     assert machine is not None
-    if machine.compute_mode in _EXCLUSIVE:
+    if machine.compute_mode in _CLOSED:
         raise CannotMeasureError(
-            f"The GPU is in mode '{machine.compute_mode}', in which the two sides cannot take turns on it: "
-            "`nvidia-smi -c DEFAULT` lets them."
+            f"The GPU is in mode '{machine.compute_mode}', in which workers cannot use it as they do: "
+            "`nvidia-smi -c DEFAULT` lets them, and `-c EXCLUSIVE_PROCESS` one at a time."
         )
     return machine, stacks, arch
+
+
+def alone_on(machine: Machine) -> Alone | None:
+    """What workers wait for where one at a time may be on the board; None where they share it."""
+    return Tenants(machine.board).wait_until_gone if machine.takes_turns else None
 
 
 def files_of(found: Sequence[Offer], side: SideTree) -> dict[str, str]:

@@ -23,6 +23,7 @@ from gemmgate.suite.cli._foresee import costs_on, noise_of_items
 from gemmgate.suite.cli._gate_sides import (
     Asked,
     Sides,
+    alone_on,
     files_of,
     find_items,
     make_sides,
@@ -70,8 +71,10 @@ def measure(asked: Asked, store: Store, folder: Path, begun: float) -> Run:
     now = _run(asked, checkouts, sides, machine, stacks, (both, missing, fresh, left))
     if earlier:
         _refuse_other_sides(earlier, now)
-    noise = earlier.selection["noise"] if earlier else noise_of_items(store, machine.key, both)
+    noise = earlier.selection["noise"] if earlier else noise_of_items(store, machine, both)
     now = replace(now, selection={**now.selection, "noise": noise})
+    if machine.takes_turns:
+        _terminal.say("the GPU admits one process at a time: both sides take turns, three processes a block.")
     sources = sources_of(sides, both)
     plan = DuetPlan(
         offers.items(both),
@@ -99,7 +102,8 @@ def measure(asked: Asked, store: Store, folder: Path, begun: float) -> Run:
             rows=lambda: journal.rows,
             display=partial(BlockDisplay, Console(stderr=True)),
             begun=begun,
-            surveyed_all=partial(_say_what_follows, plan, costs_on(store, machine.key), begun),
+            surveyed_all=partial(_say_what_follows, plan, costs_on(store, machine), begun),
+            alone=alone_on(machine),
         )
         setup_s = time.monotonic() - begun
         journal.extend(compiled)

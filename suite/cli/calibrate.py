@@ -23,6 +23,7 @@ from gemmgate.suite.calibration import calibration, calibration_json
 from gemmgate.suite.catalog import Catalog, Choice, Item, Selection
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
+from gemmgate.suite.cli._gate_sides import alone_on
 from gemmgate.suite.cli._measuring import CACHES, measure_limits
 from gemmgate.suite.cli._progress import BlockDisplay
 from gemmgate.suite.cli.run import DATA
@@ -35,6 +36,7 @@ from gemmgate.suite.pairs import EDITED, SIDES, LaunchSide
 from gemmgate.suite.records import Limits, Run, run_id
 from gemmgate.suite.spread import key, spread
 from gemmgate.suite.store import Journal
+from gemmgate.suite.turns import Alone
 from gemmgate.suite.workers import Worker, own_overlay
 
 ORDER = 60
@@ -144,7 +146,10 @@ def command(
         )
         journal = stack.enter_context(store.resume(resume, now) if resume else store.begin(now))
         journal.update(limits=limits)
-        _measure(plan, journal, lambda name: sides[name].start(options.device(device), suites, modules), begun)
+        alone = alone_on(now.machine)
+        if alone:
+            _terminal.say(f"the GPU admits one process at a time: {5 if edited else 3} take turns in a block.")
+        _measure(plan, journal, lambda name: sides[name].start(options.device(device), suites, modules), begun, alone)
         path = journal.finish()
     finished = store.load(str(path))
     _put(finished, format)
@@ -163,9 +168,12 @@ def _edited(stack: ExitStack) -> Path | None:
         return None
 
 
-def _measure(plan: BlockPlan, journal: Journal, start: Callable[[str], Worker], begun: float) -> None:
+def _measure(
+    plan: BlockPlan, journal: Journal, start: Callable[[str], Worker], begun: float, alone: Alone | None
+) -> None:
+    rows = journal.rows
     with BlockDisplay(Console(stderr=True)) as display:
-        running = Blocks(plan, start, sink=journal.append, progress=display, rows=journal.rows, begun=begun)
+        running = Blocks(plan, start, sink=journal.append, progress=display, rows=rows, begun=begun, alone=alone)
         for _ in running.run():
             pass
     journal.update(seconds={**running.seconds, "total": time.monotonic() - begun})

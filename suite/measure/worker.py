@@ -8,7 +8,7 @@ that no library can write between the replies):
 
 and between them `{id, at: {implementation, step}}`, sent before each step, so that the parent can name
 the culprit when nothing more comes. Operations: `warm hello limits supports prepare check sample cross_check
-singly drop bye`, for blocks `mount settle visit`, for searches over tiles `space compile race`, and `timers`.
+singly drop bye`, for blocks `mount settle lead visit`, for searches over tiles `space compile race`, and `timers`.
 `fatal` says that this process cannot be used further.
 """
 
@@ -262,6 +262,11 @@ class Worker:
 
     def _settle(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return asdict(self._visits[request["item"]].settle(request["least_s"]))
+
+    def _lead(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """A visit that does not count, after `warm_s` of load: one straight after a long load is unlike the others."""
+        self._visits[request["item"]].visit(0.0, 1, request["warm_s"])
+        return {}
 
     def _visit(self, request: Mapping[str, Any]) -> dict[str, Any]:
         visits = self._visits[request["item"]]

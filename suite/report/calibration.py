@@ -133,9 +133,14 @@ def _sentences(made: Calibration) -> list[str]:
         "A verdict takes time and cycles of the clock that was read; at the power limit, cycles alone.",
         f"finds is the smallest slow-down found with a chance of {POWER:.0%}, at the gate's block counts and with "
         f"{GATE_CASES} cases in all{needs}.",
-        f"Means beyond their sampling errors come to {_percent(made.pooled_bias)} (root mean square); "
-        f"{sum(case.differs for case in made.cases)} of {len(sds)} differ from zero (Holm, 5%).",
+        f"Means beyond their sampling errors come to {_percent(made.pooled_bias)} (root mean square), of what a gate "
+        f"judges to {_percent(made.judged_bias)} (weighted); {sum(case.differs for case in made.cases)} of {len(sds)} "
+        "differ from zero (Holm, 5%).",
     ]
+    if made.run.machine.takes_turns:
+        said.append(
+            "The GPU admits one process at a time, so workers took turns: what arises in a process is not told apart."
+        )
     if others:
         said.append(
             f"The first case has an sd of {_percent(sds[0])}, the others {_percent(statistics.median(others))}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gemmgate.suite.forecast import Forecast
+from gemmgate.suite.looks import LOOKS
 from gemmgate.suite.report.layout import Block, Column, Notes, Table, cells
 from gemmgate.suite.report.units import plain
 
@@ -37,6 +38,12 @@ def blocks(found: Forecast, seconds: float | None) -> list[Block]:
     ]
     if most_s:
         lines.append(f"Each item that changed adds {least_s:.0f} to {most_s:.0f} s.")
+    if costs.turns:
+        least_s, most_s = (costs.block_s * look for look in (LOOKS[0], LOOKS[-1]))
+        lines.append(
+            f"The GPU admits one process at a time: {costs.turns} take turns in a block, {costs.block_s:.1f} s beside "
+            f"its items, so the first item that changed adds {least_s:.0f} to {most_s:.0f} s more."
+        )
     if seconds is not None:
         said = sentence(found, seconds)
         lines.append(said or f"--seconds {plain(seconds)} are enough.")

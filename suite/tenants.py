@@ -1,0 +1,65 @@
+"""Who holds a context on a board, as NVML lists it: read by a process that itself never touches CUDA."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pynvml
+
+from gemmgate.suite.errors import CannotMeasureError
+
+LEAVE_S = 30.0
+"""By then a process that was killed has left the board; the driver takes a second at most."""
+_LOOK_S = 0.05
+
+
+class Tenants:
+    """The processes on the board of that name. Where NVML does not know the board, nobody is ever seen there."""
+
+    def __init__(
+        self,
+        board: str,
+        nvml: Any = pynvml,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._nvml = nvml
+        self._now = now
+        self._sleep = sleep
+        self._handle: Any = None
+        with suppress(nvml.NVMLError):
+            nvml.nvmlInit()
+            for index in range(nvml.nvmlDeviceGetCount()):
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                if _board(nvml.nvmlDeviceGetUUID(handle)) == board:
+                    self._handle = handle
+
+    def pids(self) -> list[int]:
+        """Their numbers, which in a container may be those of the host."""
+        if self._handle is None:
+            return []
+        with suppress(self._nvml.NVMLError):
+            return [process.pid for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)]
+        return []
+
+    def wait_until_gone(self) -> None:
+        """Returns once nobody is there. Raises `CannotMeasureError` where somebody stays."""
+        end = self._now() + LEAVE_S
+        while pids := self.pids():
+            if self._now() >= end:
+                listed = ", ".join(map(str, pids))
+                raise CannotMeasureError(
+                    f"The GPU admits one process at a time, and after {LEAVE_S:.0f} s process {listed} still holds it: "
+                    "end that, or let several in with `nvidia-smi -c DEFAULT`."
+                )
+            self._sleep(_LOOK_S)
+
+
+def _board(uuid: str | bytes) -> str:
+    """The name of a board in records, from NVML's `GPU-<uuid>`."""
+    text = uuid.decode() if isinstance(uuid, bytes) else uuid
+    return hashlib.sha256(text.removeprefix("GPU-").encode()).hexdigest()[:12]
