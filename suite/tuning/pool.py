@@ -122,7 +122,6 @@ class Pool:
             if self._closed:
                 return None
             _, _, key, request = heapq.heappop(self._requests)
-            self._changed.notify_all()  # the next one may be for others
             return key, request
 
     def _serve(self, is_kept: bool) -> None:
