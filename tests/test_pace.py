@@ -70,7 +70,7 @@ def tuned(monkeypatch: pytest.MonkeyPatch, world: World, count: int, seconds: fl
     return made
 
 
-@pytest.mark.parametrize(("fixed_s", "width_s"), [(1.1, 0.7), (1.2, 0.7), (0.7, 2.0), (0.3, 0.3)])
+@pytest.mark.parametrize(("fixed_s", "width_s"), [(1.1, 0.7), (1.0, 0.9), (0.7, 1.6), (0.3, 0.3)])
 def test_all_searches_begin_in_time(monkeypatch: pytest.MonkeyPatch, fixed_s: float, width_s: float) -> None:
     """128 searches of 235 s are all made, whatever they really take, and end within 3 s of it or are the widest."""
     world = World(fixed_s, width_s)
@@ -84,7 +84,7 @@ def test_what_does_not_fit_narrow_is_skipped(monkeypatch: pytest.MonkeyPatch) ->
     """Where not even the narrowest fit, as many as do are made, the narrowest, and the others are skipped."""
     world = World(1.2, 0.8)
     made = tuned(monkeypatch, world, 128, 100.0)
-    assert 40 < len(world.widths) < 90 and len(made.skipped) == 128 - len(world.widths)
+    assert 30 < len(world.widths) < 90 and len(made.skipped) == 128 - len(world.widths)
     assert set(world.widths[10:]) == {WIDTHS[0]} and 95 < world.now < 103
 
 
@@ -106,10 +106,10 @@ def test_the_first_search_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "first", "joins", "joining"), [(1.0, 18, 2, 12), (0.5, 9, 2, 6), (0.25, 4, 1, 6), (3.0, 54, 2, 36)]
+    ("width", "first", "joins", "joining"), [(1.0, 18, 2, 12), (0.5, 9, 2, 8), (0.4, 7, 2, 7), (3.0, 54, 2, 36)]
 )
 def test_widths_by_hand(width: float, first: int, joins: int, joining: int) -> None:
-    """The candidates of the usual search, 18 and twice 12, grow and shrink in proportion; few join at once."""
+    """The candidates of the usual search, 18 and twice 12, grow in proportion; those that join shrink by less."""
     found = rules_of(width)
     assert (found.first, found.joins, found.joining) == (first, joins, joining)
     assert found.finalists == Rules().finalists

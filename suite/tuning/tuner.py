@@ -17,7 +17,7 @@ from gemmgate.suite.tuning import candidates as choosing
 from gemmgate.suite.tuning.candidates import Candidate, Rates
 from gemmgate.suite.tuning.gpu import Gpu, Lost, compile_ahead
 from gemmgate.suite.tuning.oracle import sweep
-from gemmgate.suite.tuning.pace import WIDTHS, Pace, rules_of
+from gemmgate.suite.tuning.pace import Pace, rules_of
 from gemmgate.suite.tuning.pool import Pool
 from gemmgate.suite.tuning.racing import Search, search
 from gemmgate.suite.tuning.rows import common_columns, failed_pick, search_rows, skipped_row, sweep_rows
@@ -87,7 +87,7 @@ class Tuner:
         pace = Pace()
         for index, item in enumerate(items):
             begin = time.monotonic()
-            if self._left_s() < (pace.expected_s(WIDTHS[0]) if index else 0.0):
+            if self._left_s() < 0 or (index and not pace.fits(self._left_s())):
                 self.skipped = list(items[index:])
                 self.sink([skipped_row(self._gpu(item, {}, 0.0)) for item in self.skipped])
                 break
