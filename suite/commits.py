@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +23,10 @@ class Commit:
     dirty: bool
 
 
-def describe_commit(root: Path, asked: str = "") -> Commit:
+def describe_commit(root: Path, asked: str = "", apart: Sequence[Path] = ()) -> Commit:
     """The commit of the checkout at `root`; `asked` where git cannot tell, and otherwise only to confirm it.
 
+    Changes of the files `apart` do not make it dirty: those are the caller's own output.
     Raises `UsageError` where git does not know `asked`, or has another commit checked out, and where
     there is no history and none was named.
     """
@@ -45,7 +47,10 @@ def describe_commit(root: Path, asked: str = "") -> Commit:
             f"--commit '{asked}': git in {root} {trouble}, and what is measured is what is checked out, {head[:10]}. "
             f"Check it out, or leave --commit away. The newest commits: {known}."
         )
-    return Commit(head, dirty=bool(git(root, "status", "--porcelain", "--", *_MEASURED)))
+    inside = [path.resolve() for path in apart if path.resolve().is_relative_to(root.resolve())]
+    excluded = [f":(exclude,literal){path.relative_to(root.resolve())}" for path in inside]
+    status = git(root, "status", "--porcelain", "--untracked-files=all", "--", *_MEASURED, *excluded)
+    return Commit(head, dirty=bool(status))
 
 
 def _as_name(asked: str) -> str:

@@ -42,6 +42,25 @@ def test_a_tree_is_dirty_where_what_is_measured_changed(checkout, path, dirty):
     assert describe_commit(checkout).dirty is dirty
 
 
+@pytest.mark.parametrize("state", ["new", "committed"])
+def test_a_file_set_apart_hides_nothing_else(checkout, state):
+    """A table set apart, new or changed, leaves the tree clean; a changed kernel or another table does not."""
+    own, other = checkout / "kernels/tuned/board.json", checkout / "kernels/tuned/other.json"
+    own.parent.mkdir()
+    if state == "committed":
+        own.write_text("before")
+        _git(checkout, "add", ".")
+        _git(checkout, "commit", "--quiet", "-m", "a table")
+    own.write_text("after")
+    assert describe_commit(checkout).dirty
+    assert not describe_commit(checkout, apart=[own, checkout.parent / "elsewhere.json"]).dirty
+    for path in (other, checkout / "kernels/one.py"):
+        before = path.read_text() if path.exists() else None
+        path.write_text("changed")
+        assert describe_commit(checkout, apart=[own]).dirty
+        path.unlink() if before is None else path.write_text(before)
+
+
 def test_a_short_hash_confirms_what_is_checked_out(checkout):
     """A hash that means HEAD is accepted, in any length."""
     head = _git(checkout, "rev-parse", "HEAD")

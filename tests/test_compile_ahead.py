@@ -184,6 +184,28 @@ def test_what_fails_is_an_answer(make_pool: Callable[..., Pool]) -> None:
     assert reasons == {"raises": "ValueError", "refuses": "LookupError", "wrong": "CompilationError", "fine": None}
 
 
+def test_a_worker_is_kept_for_what_cannot_wait(make_pool: Callable[..., Pool]) -> None:
+    """Of four workers three are at work for later cases; what the present case then asks for is answered at once."""
+    begun, go = threading.Semaphore(0), threading.Event()
+
+    def answer(fields: dict[str, Any]) -> dict[str, Any]:
+        begun.release()
+        assert fields["tile"]["name"] == "now" or go.wait(10)
+        return {"kernels": {}}
+
+    pool = make_pool(answer, 4)
+    pool.advance(1.0)
+    for place in range(6):
+        pool.submit(place, "compile", ITEM, 1.0 + place, tile={"name": str(place)})
+    assert all(begun.acquire(timeout=10) for _ in range(3)) and not begun.acquire(timeout=0.1)
+    pool.submit("now", "compile", ITEM, 0.5, tile={"name": "now"})
+    assert pool.wait(["now"])["now"]["failed"] is None
+    pool.advance(5.0)
+    assert begun.acquire(timeout=10) and begun.acquire(timeout=10)
+    go.set()
+    assert [reply["failed"] for reply in pool.wait(range(6)).values()] == [None] * 6
+
+
 def test_urgent_requests_come_first_and_none_twice(make_pool: Callable[..., Pool]) -> None:
     """Of waiting requests the one with the smallest priority is next; a key that was asked for is not asked again."""
     order: list[str] = []
@@ -196,7 +218,7 @@ def test_urgent_requests_come_first_and_none_twice(make_pool: Callable[..., Pool
 
     pool = make_pool(answer)
     submit(pool, "blocks")
-    while not pool._requests.empty():
+    while pool._requests:
         pass
     for name, priority in (("late", 3.0), ("soon", 1.0), ("middle", 2.0), ("soon", 0.0)):
         pool.submit(name, "compile", ITEM, priority, tile={"name": name})

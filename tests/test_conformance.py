@@ -7,17 +7,14 @@ interpreter is tested by a second pytest, since the interpreter is chosen before
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from gemmgate.suite.cases import Case, Family, Implementation, Target
+from gemmgate.suite.cases import Case, Family, Implementation, Prepared, Target
 from gemmgate.suite.catalog import find, offered
 from tests.guarded import GuardedAllocations, GuardedInputs, launches
 
@@ -75,6 +72,21 @@ def _inputs(family: Family, case: Case, seed: int) -> Any:
     return CATALOG.load(family.name, family.make_inputs)(case, seed, "cpu", "normal")
 
 
+_PREPARED: dict[tuple[str, str, str], Prepared] = {}
+
+
+def _prepared(family: Family, case: Case, name: str) -> Prepared:
+    """Prepared once for all tests, with nothing bound: it launches, which takes the interpreter long."""
+    implementation = _supported(family, case, name)
+    key = family.name, case.name, name
+    if key not in _PREPARED:
+        _PREPARED[key] = implementation.prepare(case, _inputs(family, case, 0), CPU, None)
+    prepared = _PREPARED[key]
+    prepared.workspaces.clear()
+    prepared.state.clear()
+    return prepared
+
+
 def _tensors(outputs: Any) -> tuple[Tensor, ...]:
     return (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
 
@@ -97,9 +109,8 @@ def _assert_right(family: Family, case: Case, inputs: Any, outputs: Any) -> None
 @each_implementation
 def test_each_input_gives_its_own_result(family: Family, case: Case, name: str) -> None:
     """Two inputs bound to one preparation each give their own product, in any order of the calls."""
-    implementation = _supported(family, case, name)
+    prepared = _prepared(family, case, name)
     first, second = _inputs(family, case, 1), _inputs(family, case, 2)
-    prepared = implementation.prepare(case, _inputs(family, case, 0), CPU, None)
     call_first, call_second = prepared.bind(first), prepared.bind(second)
     outputs = _copies(call_first())
     _assert_right(family, case, second, call_second())
@@ -109,8 +120,7 @@ def test_each_input_gives_its_own_result(family: Family, case: Case, name: str) 
 @each_implementation
 def test_a_call_writes_only_outputs_and_workspaces(family: Family, case: Case, name: str) -> None:
     """Inputs, what surrounds them, and what surrounds every new allocation stay as they were."""
-    implementation = _supported(family, case, name)
-    prepared = implementation.prepare(case, _inputs(family, case, 0), CPU, None)
+    prepared = _prepared(family, case, name)
     guarded = GuardedInputs(_inputs(family, case, 1))
     with GuardedAllocations() as allocations:
         outputs = prepared.bind(guarded.inputs)()
@@ -124,9 +134,8 @@ def test_calls_repeat(family: Family, case: Case, name: str) -> None:
     """A second and a third call launch the same and return the same, whatever outputs and workspaces held before,
     and restore their state.
     """
-    implementation = _supported(family, case, name)
+    implementation, prepared = _supported(family, case, name), _prepared(family, case, name)
     inputs = _inputs(family, case, 1)
-    prepared = implementation.prepare(case, inputs, CPU, None)
     call = prepared.bind(inputs)
     state = [tensor.clone() for tensor in prepared.state]
     with launches() as launched:
@@ -145,9 +154,8 @@ def test_calls_repeat(family: Family, case: Case, name: str) -> None:
             _assert_right(family, case, inputs, outputs)
 
 
-@pytest.mark.skipif(INTERPRETED, reason="this is the second pytest")
-def test_interpreted_implementations_conform() -> None:
-    """What refuses a CPU outside Triton's interpreter conforms inside it."""
+def in_the_interpreter() -> list[str]:
+    """What the second pytest runs, beside this one: whatever refuses a CPU outside Triton's interpreter."""
     names = set()
     for family in _measurable():
         for case in _twins(family):
@@ -155,16 +163,13 @@ def test_interpreted_implementations_conform() -> None:
                 refusal = CATALOG.implementation(family.name, name).supports(case, CPU)
                 if refusal is not None and refusal[0] == "interpreter_only":
                     names.add(name)
-    if not names:
-        pytest.skip("no implementation needs the interpreter")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    command += ["-W", "ignore:Conversion of an array:DeprecationWarning"]  # Triton 3.6's interpreter
-    command += ["-k", " or ".join(f"/{name}/" for name in sorted(names))]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    root = Path(__file__).parent.parent
-    finished = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert " passed" in finished.stdout
+    return [__file__, "-k", " or ".join(f"/{name}/" for name in sorted(names))]
+
+
+@pytest.mark.skipif(INTERPRETED, reason="this is the second pytest")
+def test_interpreted_implementations_conform(interpreted: str) -> None:
+    """What refuses a CPU outside Triton's interpreter conforms inside it."""
+    assert " passed" in interpreted
 
 
 @pytest.mark.parametrize("family", list(CATALOG.families.values()), ids=lambda family: family.name)

@@ -130,12 +130,14 @@ def test_atomic_ways_that_there_are() -> None:
         Tile.from_data({**sound, "adds": "bulk"})
 
 
-def test_disciplines_in_the_interpreter() -> None:
+def in_the_interpreter() -> list[str]:
+    """What the second pytest runs, beside this module."""
+    return [str(ROOT / "tests" / "interpreted_dense_splitk_disciplines.py")]
+
+
+def test_disciplines_in_the_interpreter(interpreted: str) -> None:
     """The tests of interpreted_dense_splitk_disciplines.py pass."""
-    script = str(ROOT / "tests" / "interpreted_dense_splitk_disciplines.py")
-    known = ("-W", "ignore:Conversion of an array:DeprecationWarning")  # Triton 3.6's interpreter
-    printed = run_child("-m", "pytest", "-q", "-p", "no:cacheprovider", *known, script, TRITON_INTERPRET="1")
-    assert " passed" in printed
+    assert " passed" in interpreted
 
 
 def test_compile_for_gpus_that_are_not_here(tmp_path: Path) -> None:

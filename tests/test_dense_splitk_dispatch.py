@@ -14,7 +14,6 @@ from gemmgate.kernels import _tuned, dense_splitk
 from gemmgate.kernels._triton.zeros import zeros
 from gemmgate.kernels.dense_splitk import FAMILY, dispatch, matmul, triton_split_k
 from gemmgate.suite.cases import Target
-from tests.test_dense_splitk_triton import run_child
 
 ROOT = Path(__file__).parent.parent
 H200 = Target("sm_90", sm_count=132, shared_bytes=232448)
@@ -182,9 +181,11 @@ def test_zeros_on_a_cpu_are_new() -> None:
     assert second.eq(0).all() and second.dtype == torch.float32
 
 
-def test_matmul_in_the_interpreter() -> None:
+def in_the_interpreter() -> list[str]:
+    """What the second pytest runs, beside this module."""
+    return [str(ROOT / "tests" / "interpreted_dense_splitk_dispatch.py")]
+
+
+def test_matmul_in_the_interpreter(interpreted: str) -> None:
     """The tests of interpreted_dense_splitk_dispatch.py pass."""
-    script = str(ROOT / "tests" / "interpreted_dense_splitk_dispatch.py")
-    known = ("-W", "ignore:Conversion of an array:DeprecationWarning")  # Triton 3.6's interpreter
-    printed = run_child("-m", "pytest", "-q", "-p", "no:cacheprovider", *known, script, TRITON_INTERPRET="1")
-    assert " passed" in printed
+    assert " passed" in interpreted

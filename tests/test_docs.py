@@ -145,7 +145,7 @@ def test_numbers_of_blocks_and_of_the_rule_are_documented() -> None:
 def test_numbers_of_the_search_are_documented() -> None:
     """What the tuning page says of candidates, rounds, margins and the wide search is what the code does."""
     from gemmgate.suite.measure import race
-    from gemmgate.suite.tuning import candidates, oracle, planned, racing, tuner
+    from gemmgate.suite.tuning import candidates, oracle, pace, planned, pool, racing
 
     page = " ".join((DOCS / "tuning.md").read_text(encoding="utf-8").split())
     rules = racing.Rules()
@@ -158,12 +158,14 @@ def test_numbers_of_the_search_are_documented() -> None:
         f"up to {rules.joining} tiles join that differ in one or two fields from the {rules.centers} best",
         f"until {rules.finalists} are left, {sum(rules.rounds)} more at most",
         f"in {rules.final_rounds} rounds",
-        f"With more than {tuner.USUAL_S:g} s".lower(),
-        f"up to {tuner.SCALES[1]:g} times",
+        f"the last {pace.LATELY} searches took: from {pace.WIDTHS[0]:g} of the usual number",
+        f"to {pace.WIDTHS[1]:g} times it",
+        f"up to {race.WINDOW_CALLS[1]} slots of the ring",
         f"{oracle.TOGETHER} run together in {oracle.ROUNDS} rounds",
         f"The {oracle.BEST} that come out best, and are right",
         f"beside the pick in {oracle.SCORED_ROUNDS} rounds",
         f"{planned.SEARCH_S:g} s a search",
     ):
         assert sentence in page, sentence
-    assert rules.joins == 3 and candidates.MOST_DIFFERENCES == 2 and tuner.SCALES[0] == 0.25
+    assert rules.joins == 2 and f"Twice up to {rules.joining}" in page and candidates.MOST_DIFFERENCES == 2
+    assert pool.KEPT_SHARE == 0.25 and "A quarter of them is kept" in page

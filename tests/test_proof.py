@@ -215,3 +215,13 @@ def test_a_failing_proof_is_unknown() -> None:
     outcome = bench.sample(work, ["first"], "cold", None, None)["measured"]["first"]
     assert len(outcome["samples_s"]) == 40
     assert outcome["cache_evidence"] == "the proof failed: no room for slot"
+
+
+def test_without_a_proof_no_larger_ring_is_built() -> None:
+    """A state that times would prove, where none are asked for, is `unknown`, and no slot beyond the ring is made."""
+    clock = CachedClock(8)
+    bench, work = make_bench(clock, names=("first", "second"))
+    bench.proves = True
+    measured = bench.sample(work, ["first", "second"], "cold", None, None, prove=False)["measured"]
+    assert {one["cache_proof"] for one in measured.values()} == {"unknown"}
+    assert all(one["samples_s"] for one in measured.values()) and not work.doubled

@@ -9,6 +9,7 @@ import tempfile
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 
@@ -80,11 +81,14 @@ def split_counts(listing: str, lengths: Sequence[int]) -> list[dict[str, int]]:
         if opcode in _NO_EFFECT:
             continue
         counts = found[bisect_right(starts, int(address, 16)) - 1]
-        counts["all"] += 1
-        for group, pattern in _GROUP.items():
-            if pattern.match(opcode):
-                counts[group] += 1
+        counts.update(_counted_as(opcode))
     return [{name: counts[name] for name in ("all", *GROUPS) if counts[name] or name in _ALWAYS} for counts in found]
+
+
+@cache
+def _counted_as(opcode: str) -> tuple[str, ...]:
+    """Groups of an opcode; there are few of them, each many times."""
+    return ("all", *(group for group, pattern in _GROUP.items() if pattern.match(opcode)))
 
 
 def tensor_core(counts: Mapping[str, int]) -> str:

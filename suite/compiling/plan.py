@@ -8,10 +8,13 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from gemmgate.suite import catalog
@@ -29,6 +32,8 @@ from gemmgate.suite.records import Row, Status
 
 FAMILY = "static"
 Tell = Callable[[int, int], None]
+_MANY_TARGETS = 4
+"""From so many on a representative selection keeps all children busy, so they start while the first one lists it."""
 _FORM = 2
 """Of the rows of a request that is remembered."""
 _ALSO = ("cases.py", "catalog.py", "measure/compile_only.py")
@@ -60,7 +65,13 @@ def compile_rows(
     if known is not None:
         return tuple(Row.from_json(row) for row in known)
     with ExitStack() as stack:
-        first = Child(overlay, request.suites, cache)
+        begin = partial(Child, overlay, request.suites, cache)
+        many = is_representative(request.selection) and len(request.targets) >= _MANY_TARGETS
+        starting = stack.enter_context(ThreadPoolExecutor(children))
+        early = [starting.submit(begin) for _ in range(children - 1 if many else 0)]
+        for child in early:
+            stack.callback(_close, child)
+        first = begin()
         stack.callback(first.close)
         listed = first.ask("list", selection=request.selection.to_json())
         if "items" not in listed:
@@ -70,15 +81,20 @@ def compile_rows(
             raise CannotMeasureError(
                 "Nothing of this selection launches a Triton kernel of its own: `gemmgate list` shows what there is."
             )
-        waiting = [first]
+        waiting: SimpleQueue[Callable[[], Child]] = SimpleQueue()
+        for ready in (lambda: first, *(child.result for child in early)):
+            waiting.put(ready)
 
         def start() -> Child:
-            return waiting.pop() if waiting else Child(overlay, request.suites, cache)
+            try:
+                return waiting.get_nowait()()
+            except Empty:
+                return begin()
 
         replies = compile_all(jobs, start, children, lambda done: tell(done, len(jobs)))
         disassembler = first.disassembler
     rows = [row for job, reply in zip(jobs, replies, strict=True) for row in _rows(job, reply)]
-    rows = _counted(rows, store, disassembler)
+    rows = _counted(rows, store, disassembler, children)
     rows += [*illegal, *(_unlisted(*failed) for failed in listed["failed"])]
     if all(_is_lasting(row) for row in rows):
         store.write_request(key, [row.to_json() for row in rows])
@@ -214,21 +230,31 @@ def _fit(kernel: str, facts: Mapping[str, Any], target: Target, fits: Resident |
     return "ok", "", ""
 
 
-def _counted(rows: Sequence[Row], store: FactStore, disassembler: Path) -> list[Row]:
-    """The rows with their instructions, where a disassembler knows the architecture."""
-    shas: dict[str, list[str]] = {}
+def _counted(rows: Sequence[Row], store: FactStore, disassembler: Path, children: int) -> list[Row]:
+    """The rows with their instructions, where a disassembler knows the architecture; architectures at the same time."""
+    arch_of: dict[str, str] = {}
     for row in rows:
         if row.cubin_sha and row.target.startswith("sm_"):
-            shas.setdefault(row.target.partition(":")[0], []).append(row.cubin_sha)
+            arch_of.setdefault(row.cubin_sha, row.target.partition(":")[0])
+    shas: dict[str, list[str]] = {}
+    for sha, arch in arch_of.items():
+        shas.setdefault(arch, []).append(sha)
     counts: dict[str, dict[str, int]] = {}
-    for arch, of_arch in shas.items():
-        counts |= store.counts(of_arch, arch, disassembler)
+    with ThreadPoolExecutor(children) as threads:
+        for found in threads.map(lambda arch: store.counts(shas[arch], arch, disassembler), shas):
+            counts |= found
     return [
         replace(row, instructions=counts[row.cubin_sha], tensor_core=tensor_core(counts[row.cubin_sha]))
         if row.cubin_sha in counts
         else row
         for row in rows
     ]
+
+
+def _close(starting: Future[Child]) -> None:
+    """Ends a child that may never have started."""
+    if not starting.cancel() and starting.exception() is None:
+        starting.result().close()
 
 
 def _unlisted(family: str, implementation: str, reason: str, detail: str) -> Row:

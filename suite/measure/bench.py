@@ -152,13 +152,15 @@ class Bench:
         precision: float | None = None,
         *,
         energy: bool = False,
+        prove: bool = True,
     ) -> dict[str, Any]:
         """Interleaved samples of all `names` in one cache state.
 
         `seconds` is the time to fill, or with `precision` the most to take: samples then stop once every
         ratio to the yardstick is known within that share. Raises `Refused` with status `skipped` where the
         fewest samples that give an interval would take longer than `most_s`. With `energy`, each then runs alone until
-        the board's counter tells the joules of a call. Returns `measured` by name: samples and what explains them, or
+        the board's counter tells the joules of a call. Without `prove` no times are taken to prove the cache state.
+        Returns `measured` by name: samples and what explains them, or
         a status with its reason.
         """
         begin = time.perf_counter()
@@ -179,7 +181,8 @@ class Bench:
                 if seconds is not None and energy:
                     seconds = max(seconds - ENERGY_S * len(timed), 0.0)
                 left_s = None if seconds is None else max(seconds - spent_s, 0.0)
-                share = _ROUNDS_SHARE if self.proves and cache != "hot" else 1.0
+                proves = self.proves and prove
+                share = _ROUNDS_SHARE if proves and cache != "hot" else 1.0
                 rounds = Rounds(
                     self._clock,
                     self.telemetry,
@@ -191,7 +194,7 @@ class Bench:
                 budget_s = None if left_s is None else share * left_s
                 rounds.measure(timed, budget_s, measured, yardsticks=work.family.yardsticks, precision=precision)
                 end = math.inf if seconds is None else max(begin + seconds, time.perf_counter() + _PROOF_LEAST_S)
-                self._show(work, cache, timed, measured, lambda: not self.proves or time.perf_counter() > end)
+                self._show(work, cache, timed, measured, lambda: not proves or time.perf_counter() > end)
                 for one in timed if energy else ():
                     if measured[one.name].get("samples_s"):
                         measured[one.name]["joules"] = self.settle(one, ENERGY_S).joules

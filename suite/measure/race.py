@@ -3,7 +3,7 @@
 A tile's graph holds calls over a part of the case's ring, not over all of it, so that a candidate costs
 milliseconds. What makes the state cold is a read of a buffer twice the size of the cache, untimed, before each
 sample: it leaves clean lines of other data, as the rest of the ring would. Times so taken serve to choose; finals
-run over the whole ring, and what is reported is measured afresh by the whole method.
+run over a longer part on new buffers, and what is reported is measured afresh by the whole method.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ _SLOW = 20
 """A call so many times slower than the fastest so far is not captured: its samples would hold up the others."""
 _LOOKS = 3
 _SETTLE_S = 0.02
+_PAUSE_S = 0.05
+"""So long after the last rounds the clock may have sunk."""
 _CALL_HOST_S = 1e-4
 _EVICTOR_HOST_S = 3e-5
 """About how long the host needs to queue a call, and the read that empties the cache."""
@@ -62,6 +64,7 @@ class Race:
         self._evict = self._evictor() if work.ring.cold and bench.device.type == "cuda" else None
         self._runners: dict[str, _Runner] = {}
         self._begin = 0
+        self._rested_since = -math.inf
         self._call_s: float | None = None
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,15 +107,17 @@ class Race:
         with precision_flags(self._work.case.precision):
             for key in keys if fresh else ():
                 self._bench.at(key, "mount")
-                self._runners[key] = self._runner(key, whole=True)
-            self._settle(self._runners[keys[0]])
-            if self._bench.launching:
-                self._bench.launching.steady()
-            self._bench.at("", f"time {len(keys)} tiles")
+                self._runners[key] = self._runner(key, is_long=True)
+            self._bench.at("", "time tiles")
+            if time.perf_counter() - self._rested_since > _PAUSE_S:
+                self._settle(self._runners[keys[0]])
+                if self._bench.launching:
+                    self._bench.launching.steady()
             left = list(keys)
             while left:
                 try:
                     samples = self._rounds([self._runners[key].launch for key in left], rounds)
+                    self._rested_since = time.perf_counter()
                     return dict(zip(left, samples, strict=True))
                 except ImpossibleTime as impossible:
                     del left[impossible.index]
@@ -138,10 +143,10 @@ class Race:
             self._work.ready[key].workspaces.clear()
             self._work.ready[key].state.clear()
 
-    def _runner(self, key: str, *, whole: bool = False) -> _Runner:
-        """Binds the next part of the ring in turn, or all of it, and captures calls over it."""
+    def _runner(self, key: str, *, is_long: bool = False) -> _Runner:
+        """Binds the next part of the ring in turn, or a long one, and captures calls over it."""
         prepared = self._work.ready[key]
-        width = len(self._slots) if whole else min(self._calls(), len(self._slots))
+        width = min(WINDOW_CALLS[1] if is_long else self._calls(), len(self._slots))
         part = [self._slots[(self._begin + index) % len(self._slots)] for index in range(width)]
         self._begin = (self._begin + width) % len(self._slots)
         prepared.workspaces.clear()

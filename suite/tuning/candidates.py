@@ -147,4 +147,6 @@ def like(ranked: Sequence[Candidate], tiles: Sequence[Tile]) -> list[Candidate]:
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
     """Fields in which two tiles differ."""
+    if one.keys() == other.keys():
+        return sum(value != other[name] for name, value in one.items())
     return sum(one.get(name) != other.get(name) for name in {*one, *other})

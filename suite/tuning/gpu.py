@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any
 
 from gemmgate.suite.catalog import Item
@@ -52,17 +53,18 @@ class Gpu:
         return "cold" if self.cold else "hot"
 
     def begin(self) -> None:
-        """Makes inputs and the yardsticks, which the confirmation is quoted against."""
+        """Makes inputs and the first yardstick that is right, which the confirmation is quoted against."""
         case = self.item.case.to_json()
         # A CPU's last-level cache is too large for a ring.
         caches = ["cold" if self.worker.target.is_gpu else "hot"]
         begun = self._ask("race", step="begin", case=case, seed=self.seed, data="normal", caches=caches)
         self.cold = begun["cold"]
-        ready = []
-        for name in self.item.family.yardsticks:
-            if name not in self.excluded and not self._mount(name, {name: None})[name] and not self.check(name):
-                ready.append(name)
-        self.yardsticks = tuple(ready[:1])
+        right = (
+            name
+            for name in self.item.family.yardsticks
+            if name not in self.excluded and not self._mount(name, {name: None})[name] and not self.check(name)
+        )
+        self.yardsticks = tuple(islice(right, 1))
 
     def mount(self, candidates: Sequence[Candidate]) -> dict[str, str]:
         wrong = {one.key: self.excluded[one.key]["detail"] for one in candidates if one.key in self.excluded}
@@ -111,6 +113,7 @@ class Gpu:
             most_s=None,
             precision=None,
             limits=asdict(self.limits),
+            prove=False,
         )
         for name in names:
             self._learn(name, self.measured["measured"].get(name, {}))

@@ -6,12 +6,14 @@ that the racing worker reads, and divide kernels among themselves: many tiles of
 
 from __future__ import annotations
 
+import heapq
 import itertools
+import math
 import os
-import queue
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -25,12 +27,15 @@ from gemmgate.suite.workers import START_DEADLINE_S, Worker, WorkerLost
 DEADLINE_S = 120.0
 """For one kernel."""
 WITHOUT_DEVICE = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+KEPT_SHARE = 0.25
+"""Of the workers, for what somebody waits for: a compiler at work for later is not interrupted."""
 _PATIENCE_S = 2 * DEADLINE_S + START_DEADLINE_S
 
 
 class Pool:
     """`count` workers that answer requests by priority, smallest first. `start` starts one, warm.
 
+    Some workers take only what `advance` has come to, so that they are free when a request comes that cannot wait.
     A worker that is lost costs its request, and is replaced. Used by one thread, from `submit` to `close`.
     `target` is what is compiled for, set before anything is asked.
     """
@@ -39,7 +44,8 @@ class Pool:
         self._start = start
         self.target = Target("cpu")
         self._claims = tempfile.TemporaryDirectory(prefix="gemmgate-claims-")
-        self._requests: queue.PriorityQueue[tuple[float, int, Hashable, dict[str, Any]]] = queue.PriorityQueue()
+        self._requests: list[tuple[float, int, Hashable, dict[str, Any]]] = []  # a heap
+        self._front = math.inf
         self._order = itertools.count()
         self._changed = threading.Condition()
         self._submitted: set[Hashable] = set()
@@ -48,8 +54,13 @@ class Pool:
         self._alive: set[Worker] = set()
         self._closed = False
         self.compile_s = 0.0
+        self.waited_s = 0.0
         self.compiled = 0
-        self._threads = [threading.Thread(target=self._serve, daemon=True, name=f"pool-{i}") for i in range(count)]
+        kept = int(KEPT_SHARE * count)
+        self._threads = [
+            threading.Thread(target=self._serve, args=(place < kept,), daemon=True, name=f"pool-{place}")
+            for place in range(count)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -59,15 +70,24 @@ class Pool:
             if key in self._submitted:
                 return
             self._submitted.add(key)
-        request = {"op": op, "case": item.case.to_json(), "implementation": item.implementation, **fields}
-        self._requests.put((priority, next(self._order), key, request))
+            request = {"op": op, "case": item.case.to_json(), "implementation": item.implementation, **fields}
+            heapq.heappush(self._requests, (priority, next(self._order), key, request))
+            self._changed.notify_all()
+
+    def advance(self, front: float) -> None:
+        """Keeps workers for requests whose priority is less than `front`; before the first call there are none."""
+        with self._changed:
+            self._front = front
+            self._changed.notify_all()
 
     def wait(self, keys: Iterable[Hashable]) -> dict[Hashable, dict[str, Any]]:
         """The replies, once all the kernels in them are compiled, by whichever process; `failed` where one is not."""
         waiting = list(keys)
+        begin = time.monotonic()
         with self._changed:
             if not self._changed.wait_for(lambda: self._closed or all(map(self._is_done, waiting)), _PATIENCE_S):
                 raise CannotMeasureError(f"The compilers gave no answer within {_PATIENCE_S:.0f} s: begin again.")
+            self.waited_s += time.monotonic() - begin
             return {key: self._said(self._replies[key]) for key in waiting if key in self._replies}
 
     def close(self) -> None:
@@ -75,8 +95,6 @@ class Pool:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        for _ in self._threads:
-            self._requests.put((float("-inf"), next(self._order), None, {}))
         for worker in list(self._alive):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(worker.pid, signal.SIGKILL)
@@ -93,14 +111,25 @@ class Pool:
         shared = {"status": "error", "reason": "does_not_compile", "detail": wrong[0]} if wrong else None
         return {**reply, "failed": reply.get("failed") or shared}
 
-    def _serve(self) -> None:
+    def _next(self, is_kept: bool) -> tuple[Hashable, dict[str, Any]] | None:
+        """The first request, once there is one that such a worker takes; None at the end."""
+
+        def is_there() -> bool:
+            return self._closed or bool(self._requests and not (is_kept and self._requests[0][0] >= self._front))
+
+        with self._changed:
+            self._changed.wait_for(is_there)
+            if self._closed:
+                return None
+            _, _, key, request = heapq.heappop(self._requests)
+            return key, request
+
+    def _serve(self, is_kept: bool) -> None:
         worker: Worker | None = None
         with suppress(CannotMeasureError):  # said again, and heard, at the first request
             worker = self._begin()
-        while True:
-            _, _, key, request = self._requests.get()
-            if key is None:
-                break
+        while came := self._next(is_kept):
+            key, request = came
             try:
                 worker = worker or self._begin()
                 reply = self._ask(worker, request)

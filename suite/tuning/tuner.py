@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,21 +17,20 @@ from gemmgate.suite.tuning import candidates as choosing
 from gemmgate.suite.tuning.candidates import Candidate, Rates
 from gemmgate.suite.tuning.gpu import Gpu, Lost, compile_ahead
 from gemmgate.suite.tuning.oracle import sweep
+from gemmgate.suite.tuning.pace import Pace, rules_of
 from gemmgate.suite.tuning.pool import Pool
-from gemmgate.suite.tuning.racing import Rules, Search, search
+from gemmgate.suite.tuning.racing import Search, search
 from gemmgate.suite.tuning.rows import common_columns, failed_pick, search_rows, skipped_row, sweep_rows
 from gemmgate.suite.workers import Worker
 
 AHEAD = 3
 """Cases whose first candidates are compiled while one is raced."""
-USUAL_S = 2.0
-"""About what a case takes by the usual rules: more time for each buys more candidates, less buys fewer."""
-SCALES = (0.25, 3.0)
 _LAST_WINNERS = 3
 _ATTEMPTS = 6
 _PATIENCE = 2
 """Times its share of the time after which a search goes to its finals."""
-_SPARE = 1.2
+_TOLD_S = 0.5
+"""A step of the racing worker that takes less in all is not worth telling."""
 _SCORING_S = 1.5
 """About what it takes to check and to score the best of all tiles."""
 
@@ -45,18 +45,20 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Space:
-    """The candidates of an item, fastest by the model first, and what it chooses by itself."""
+    """The candidates of an item, fastest by the model first, what it chooses by itself, and how wide its search is."""
 
     ranked: Sequence[Candidate]
     incumbent: Candidate | None
+    width: float
 
 
 @dataclass
 class Tuner:
     """Searches items in order. Rows of each go to `sink` at once when it is done, so that an interrupt loses one item.
 
-    `seconds` is for all of them, counted from `begun`, a `time.monotonic()`: it settles how many candidates each
-    may have, and what it leaves no time for is in `skipped`. Refused items and those without tiles are `left_out`.
+    `seconds` is for all of them, counted from `begun`, a `time.monotonic()`. How many candidates one may have follows
+    from what is left when its compilers begin; where not even the narrowest search fits any more, the rest is in
+    `skipped`. Refused items and those without tiles are `left_out`.
     With `oracle` every legal tile is timed after each search, as long as the item's share of the time lasts; the
     search before it is then the usual one, whatever the time, since it is what is judged.
     """
@@ -79,24 +81,37 @@ class Tuner:
     def run(self) -> None:
         """To the end of the items, or of the time."""
         items = self._searchable()
-        rules = rules_for(None if self.seconds is None or self.oracle else self._left_s() / max(len(items), 1))
         self._spaces: dict[Item, Space] = {}
         self._winners: dict[tuple[str, str, str], list[Tile]] = {}
-        taken_s: list[float] = []
+        self._steps_s: Counter[str] = Counter()
+        pace = Pace()
         for index, item in enumerate(items):
             begin = time.monotonic()
-            if self._left_s() < _SPARE * (sum(taken_s) / len(taken_s) if taken_s else 0.0):
+            if self._left_s() < 0 or (index and not pace.fits(self._left_s())):
                 self.skipped = list(items[index:])
                 self.sink([skipped_row(self._gpu(item, {}, 0.0)) for item in self.skipped])
                 break
+            self.pool.advance(index + 1)
             for later in range(index, min(index + 1 + AHEAD, len(items))):
-                self._begin_compiling(items[later], later, rules)
+                if items[later] not in self._spaces:
+                    is_bounded = self.seconds is not None and not self.oracle
+                    width = pace.width(self._left_s(), len(items) - index) if is_bounded else 1.0
+                    self._begin_compiling(items[later], later, width)
+            for one in self._seeds(items[index + 1]) if index + 1 < len(items) else ():
+                compile_ahead(self.pool, items[index + 1], one, index + 1)
             share_s = self._left_s() / (len(items) - index)
-            found, rows = self._search(item, index, rules, begin, share_s)
+            found, rows = self._search(item, index, begin, share_s)
             self.sink(rows)
-            taken_s.append(time.monotonic() - begin)
-            self.progress.searched(item, index, len(items), found, rows, taken_s[-1])
-        self.spent_s = {"total": time.monotonic() - self.begun, "compiling": self.pool.compile_s}
+            taken_s = time.monotonic() - begin
+            pace.took(self._spaces[item].width, taken_s)
+            self.progress.searched(item, index, len(items), found, rows, taken_s)
+        self._steps_s.update(self.worker.steps_s)
+        self.spent_s = {
+            "total": time.monotonic() - self.begun,
+            "compiling": self.pool.compile_s,
+            "waiting": self.pool.waited_s,
+            **{step: step_s for step, step_s in self._steps_s.most_common() if step_s >= _TOLD_S},
+        }
 
     def _searchable(self) -> list[Item]:
         """Items with tiles to choose from; asks for all spaces at once."""
@@ -118,21 +133,19 @@ class Tuner:
         key = ("space", item.path)
         return self.pool.wait([key])[key]
 
-    def _begin_compiling(self, item: Item, index: int, rules: Rules) -> None:
-        """Settles with what an item begins, once, and asks for its kernels."""
+    def _begin_compiling(self, item: Item, index: int, width: float) -> None:
+        """Settles with what an item begins, and asks for its kernels."""
         self.pool.submit((item.path, ""), "compile", item, index, tile=None)
-        if item in self._spaces:
-            return
         reply = self._space_reply(item)
         footprints = reply["footprints"] and [Footprint(**data) for data in reply["footprints"]]
         rates = _rates(self.limits)
         least_bytes = item.family.bytes_moved(item.case)
         ranked = choosing.candidates(reply["tiles"], footprints, self.worker.target, rates, least_bytes)
-        self._spaces[item] = Space(ranked, None)
-        for place, one in enumerate(choosing.pick(ranked, rules.first)):
+        self._spaces[item] = Space(ranked, None, width)
+        for place, one in enumerate(choosing.pick(ranked, rules_of(width).first)):
             compile_ahead(self.pool, item, one, index + 1e-3 * (1 + place))
 
-    def _search(self, item: Item, index: int, rules: Rules, begin: float, share_s: float) -> tuple[Search, list[Row]]:
+    def _search(self, item: Item, index: int, begin: float, share_s: float) -> tuple[Search, list[Row]]:
         """Again and again without what cost a worker; after some attempts the item has failed."""
         space = replace(self._spaces[item], incumbent=self._incumbent(item))
         excluded: dict[str, dict[str, Any]] = {}
@@ -140,7 +153,7 @@ class Tuner:
             gpu = self._gpu(item, excluded, float(index))
             try:
                 gpu.begin()
-                found = self._race(gpu, space, rules, partial(_is_past, begin + _PATIENCE * share_s))
+                found = self._race(gpu, space, partial(_is_past, begin + _PATIENCE * share_s))
                 rows = search_rows(gpu, found, time.monotonic() - begin)
                 if self.oracle and found.winner:
                     rows = [*_swept(gpu, space, found, partial(_is_past, begin + share_s - _SCORING_S)), *rows]
@@ -156,13 +169,21 @@ class Tuner:
         failed = list(excluded.values())[-1]
         return Search(), [failed_pick(item, failed, common_columns(gpu))]
 
+    def _seeds(self, item: Item) -> list[Candidate]:
+        """Tiles like those that won the cases before."""
+        return choosing.like(self._spaces[item].ranked, self._winners.get(_alike(item), [])[-_LAST_WINNERS:])
+
     def _gpu(self, item: Item, excluded: Mapping[str, dict[str, Any]], priority: float) -> Gpu:
         return Gpu(self.worker, self.pool, item, self.limits, priority, self.seed, excluded)
 
-    def _race(self, gpu: Gpu, space: Space, rules: Rules, out_of_time: Callable[[], bool]) -> Search:
+    def _race(self, gpu: Gpu, space: Space, out_of_time: Callable[[], bool]) -> Search:
         """Begins with the incumbent, with what won in cases before, and with the model's and the covering choice."""
-        seeds = choosing.like(space.ranked, self._winners.get(_alike(gpu.item), [])[-_LAST_WINNERS:])
-        first = [*([space.incumbent] if space.incumbent else []), *seeds, *choosing.pick(space.ranked, rules.first)]
+        rules = rules_of(space.width)
+        first = [
+            *([space.incumbent] if space.incumbent else []),
+            *self._seeds(gpu.item),
+            *choosing.pick(space.ranked, rules.first),
+        ]
         begin_with = list({one.key: one for one in first}.values())
         return search(space.ranked, begin_with, gpu, incumbent=space.incumbent, rules=rules, out_of_time=out_of_time)
 
@@ -173,6 +194,7 @@ class Tuner:
 
     def _replace_worker(self) -> None:
         board = self.worker.machine.board
+        self._steps_s.update(self.worker.steps_s)
         self.worker.kill()
         self.worker = self.restart()
         if self.worker.machine.board != board:
@@ -193,15 +215,6 @@ def _swept(gpu: Gpu, space: Space, found: Search, out_of_time: Callable[[], bool
 
 def _is_past(end: float) -> bool:
     return time.monotonic() > end
-
-
-def rules_for(share_s: float | None) -> Rules:
-    """How many candidates a case may have, given the seconds for each."""
-    usual = Rules()
-    if share_s is None:
-        return usual
-    scale = min(max(share_s / USUAL_S, SCALES[0]), SCALES[1])
-    return replace(usual, first=round(usual.first * scale), joining=round(usual.joining * scale))
 
 
 def _alike(item: Item) -> tuple[str, str, str]:
