@@ -34,11 +34,11 @@ TIERS: dict[str, Implementation] = {
     **library.IMPLEMENTATIONS,
 }
 """What may be chosen, by name."""
-_MOST_DOT_PRODUCTS = {2: math.inf, 4: 8e6, 64: 5e6}
+_MOST_DOT_PRODUCTS = {2: math.inf, 8: 13e6, 64: 6e6}
 """By the most tokens: up to how many products, T N K, dot products are faster than tensor cores in two launches."""
 _MOST_DOT_FP32_TOKENS = 16
-_MOST_SPLIT_TOKENS, _MOST_SPLIT_PRODUCTS = 256, 2**29
-"""Beyond either a library's tiles are full."""
+_MOST_SPLIT_LOGITS, _MOST_SPLIT_LOGITS_PER_K = 2**16, 16
+"""Logits, T N, and logits for each of K: beyond either a library's tiles are full, or K too short to be shared out."""
 _SINGLE_TOKENS = 16
 
 
@@ -74,8 +74,8 @@ def _by_rule(case: Case, target: Target) -> str:
     t, n, k = sizes(case)
     if _is_few(case) and _is_possible(dot_product.NAME, case, target):
         return dot_product.NAME
-    is_some = t <= _MOST_SPLIT_TOKENS and t * n * k <= _MOST_SPLIT_PRODUCTS
-    if is_some and _is_possible(split_k.NAME, case, target):
+    are_few = t * n <= min(_MOST_SPLIT_LOGITS, _MOST_SPLIT_LOGITS_PER_K * k)
+    if are_few and _is_possible(split_k.NAME, case, target):
         return split_k.NAME
     return best_library(case, target)
 
