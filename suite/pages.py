@@ -4,8 +4,8 @@
     ...
     <!-- /table:h200 -->
 
-The first word says what to write: `answer` (whether it is faster, for which shapes, where not), `table`, `claims`,
-`goals` or `static` from a run, `choices` from a run too (with
+The first word says what to write: `answer` (whether it is faster, for which shapes, where not) and `table`, of the rows
+with a `tag` and a `case` where these are named; `claims`, `goals` or `static` from a run, `choices` from a run (with
 `family`, `impl` as the dispatcher and the library's calls behind it, `then` as a family that goes on from there, and
 `parts` of `sums,shapes,decisions,then`), `trial`, what `gemmgate try` printed, `calibration` (with
 `parts=noise,power`) from a calibration, `tuning` from a tuning, `timers` from a comparison of timers. `choices` and
@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from gemmgate.suite.calibration import calibration
@@ -47,7 +48,7 @@ _BLOCK = re.compile(
     re.DOTALL,
 )
 _MARKER = re.compile(r"^<!-- /?[a-z]+:[^\n]*-->", re.MULTILINE)
-_OPTIONS = ("run", "impl", "cache", "tag", "parts", "picture", "family", "then")
+_OPTIONS = ("run", "impl", "cache", "tag", "case", "parts", "picture", "family", "then")
 _KINDS = ("answer", "table", "claims", "goals", "static", "choices", "trial", "calibration", "tuning", "timers")
 TRIALS = "trials"
 """Folder of the results in which the trials that pages show are stored: `latest` should not find them elsewhere."""
@@ -156,8 +157,12 @@ def rendered(block: Block, load: Load) -> str:
         shown = f"![What was chosen where, and what it cost]({picture})\n\n" if picture else ""
         family, then, parts = block.options["family"], block.options.get("then", ""), _words(block, "parts")
         return f"\n{shown}{markdown_choices(run, family, _words(block, 'impl'), cache, then, parts)}\n"
-    tags = set(_words(block, "tag"))
-    shown_run = replace(run, rows=tuple(row for row in run.rows if not tags or tags & set(row.tags)))
+    tags, globs = set(_words(block, "tag")), _words(block, "case")
+    tagged = [row for row in run.rows if not tags or tags & set(row.tags)]
+    rows = [row for row in tagged if not globs or any(fnmatchcase(row.case, glob) for glob in globs)]
+    if run.rows and not rows:
+        raise UsageError(f"No row of run {block.run} has the tag and case of block {block.kind}:{block.name}.")
+    shown_run = replace(run, rows=tuple(rows))
     write = markdown_answer if block.kind == "answer" else markdown_summary
     return f"\n{write(shown_run, _words(block, 'impl'), cache)}\n"
 

@@ -258,6 +258,17 @@ def test_a_page_is_rewritten_between_its_markers() -> None:
     assert pages.rewritten(page, load, {}) == page
 
 
+def test_a_block_of_some_cases() -> None:
+    """`case` holds globs: what matches none is not shown, and where nothing matches that is an error."""
+    load = lambda block: of(pair(8192, 1.25), pair(16384, 3.0))  # noqa: E731
+    page = "<!-- table:x run=a case=*k8192-*,*k4096-* -->\n<!-- /table:x -->"
+    written = pages.rewritten(page, load, {})
+    assert "k8192" in written
+    assert "k16384" not in written
+    with pytest.raises(UsageError, match="No row of run a has the tag and case of block table:x"):
+        pages.rewritten(page.replace("k8192", "k1"), load, {})
+
+
 def test_a_block_without_a_run_says_so() -> None:
     """What was not measured is not shown."""
     page = pages.rewritten("<!-- table:x -->\n1.5x\n<!-- /table:x -->", lambda name: run(), {})

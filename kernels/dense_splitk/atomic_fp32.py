@@ -41,8 +41,6 @@ _BULK_ROW = 4
 """Elements of fp32 in the 16 bytes at which rows of a descriptor begin."""
 _BULK_BYTES = 32 * 1024
 """Of a part, handed over at a time: shared memory holds the operands' stages too."""
-_LEAST_SIDE_OF_LARGE = 256
-"""Of C, from which on a search tries large tiles alone."""
 
 
 @dataclass(frozen=True)
@@ -140,29 +138,17 @@ def _rule(case: Case, target: Target) -> Tile:
 
 
 def tiles(case: Case, target: Target) -> list[tiling.Tile]:
-    """Those that all disciplines have. Of a C that fills tiles of 128 x 128, large ones alone, with either way to add.
-
-    There the loads from the cache are what costs, and smaller tiles, shorter pipelines and more waves only add to them.
-    """
-    m, n, _ = sizes(case)
-    large = min(m, n) >= _LEAST_SIDE_OF_LARGE and target.is_gpu
-    bulk = large and target.compute_capability >= tiling.OVERLAP_CAPABILITY and n % _BULK_ROW == 0
+    """Those that all disciplines have; of a large C with either way to add."""
+    bulk = (
+        tiling.is_large(case, target)
+        and target.compute_capability >= tiling.OVERLAP_CAPABILITY
+        and sizes(case)[1] % _BULK_ROW == 0
+    )
     return [
         overlapping(target, Tile(**tile.as_data(), adds=adds))
         for tile in tiling.space(case, target)
-        if not large or _is_for_large(m, n, target, tile)
         for adds in (("threads", "bulk") if bulk else ("threads",))
     ]
-
-
-def _is_for_large(m: int, n: int, target: Target, tile: tiling.Tile) -> bool:
-    programs = tiles_of_c(m, n, tile) * tile.splits
-    return (
-        tile.size >= 128 * 128
-        and tile.num_stages >= 3
-        and tile.block_k == 64
-        and 3 * programs > 2 * target.sm_count >= 2 * programs - target.sm_count
-    )
 
 
 def _sums(m: int, n: int, tile: tiling.Tile) -> int:

@@ -31,6 +31,8 @@ _KINDS: Mapping[str, Callable[[Any], Any]] = {"loads": str, "adds": str, "overla
 """Of the fields of a tile that are no numbers."""
 OVERLAP_CAPABILITY = 90
 """From here on a launch can begin before the one it depends on has ended."""
+_LEAST_SIDE_OF_LARGE = 256
+"""Of C, from which on a search tries large tiles alone."""
 _LARGE_C = 128 * 128
 """Elements from which on parts are as many bytes as operands: fewer programs than multiprocessors may be better."""
 _DOT_K = 16
@@ -178,9 +180,29 @@ def space(case: Case, target: Target, *, most_programs: int | None = None) -> li
     """Every legal tile that is not plainly wasteful, in a fixed order.
 
     Blocks reach no further than C does, programs make half a wave to four (at most `most_programs`), pipelines
-    hold enough to hide latency and no more, and the sums fit the registers.
+    hold enough to hide latency and no more, and the sums fit the registers. For a large C tiles are large, pipelines
+    long and waves one: loads from the cache are what costs there, and all else only adds to them.
     """
-    return [tile for tile in _all(case, target, most_programs) if _is_sensible(case, target, tile)]
+    large = is_large(case, target)
+    sensible = (tile for tile in _all(case, target, most_programs) if _is_sensible(case, target, tile))
+    return [tile for tile in sensible if not large or _is_for_large(case, target, tile)]
+
+
+def is_large(case: Case, target: Target) -> bool:
+    """Whether C fills several tiles of 128 x 128, on a GPU, with operands of 16 bits."""
+    m, n, _ = sizes(case)
+    return target.is_gpu and min(m, n) >= _LEAST_SIDE_OF_LARGE and ITEM_BYTES[case.dtype] == 2
+
+
+def _is_for_large(case: Case, target: Target, tile: Tile) -> bool:
+    m, n, _ = sizes(case)
+    programs = tiles_of_c(m, n, tile) * tile.splits
+    return (
+        tile.size >= 128 * 128
+        and tile.num_stages >= 3
+        and tile.block_k == 64
+        and 3 * programs > 2 * target.sm_count >= 2 * programs - target.sm_count
+    )
 
 
 def _all(case: Case, target: Target, most_programs: int | None) -> Iterator[Tile]:
