@@ -7,15 +7,16 @@ was at, a fresh one takes over, the others of that case are measured again, the 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from gemmgate.suite.case_rows import CaseState, Crossed, Singly, case_rows
 from gemmgate.suite.catalog import Choice
 from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.records import Limits, Row
-from gemmgate.suite.workers import Worker, WorkerLost
+from gemmgate.suite.workers import Worker, WorkerLost, told_steps
 
 PREPARE_DEADLINE_S = 300.0
 CHECK_DEADLINE_S = 180.0
@@ -61,16 +62,21 @@ class Plan:
 
 @dataclass
 class Spent:
-    """Seconds of the loop by what they went to; `waiting` is for workers to start and all that is not the others."""
+    """Seconds of the loop by what they went to; `waiting` is for workers to start and all that is not the others.
+
+    `steps_s` divides the same time by the steps that the workers said they were at.
+    """
 
     compiling: float = 0.0
     checking: float = 0.0
     measuring: float = 0.0
     total: float = 0.0
+    steps_s: Counter[str] = field(default_factory=Counter)
 
     def to_json(self) -> dict[str, float]:
+        parts = {name: value for name, value in asdict(self).items() if name != "steps_s"}
         known = self.compiling + self.checking + self.measuring
-        return {**asdict(self), "waiting": max(self.total - known, 0.0)}
+        return {**parts, "waiting": max(self.total - known, 0.0), **told_steps(self.steps_s)}
 
 
 class Loop:
@@ -122,6 +128,7 @@ class Loop:
                 self._measure(choice, data, None if left_s is None else left_s / (len(steps) - index))
         finally:
             self._worker.close()
+            self.spent.steps_s.update(self._worker.steps_s)
             self.spent.total = time.monotonic() - self._begun
 
     def _left_s(self) -> float | None:
@@ -162,7 +169,7 @@ class Loop:
             self._has_times = self._has_times or bool(state.ready)
         self._fixed_s.append(fixed_s)
         try:
-            self._ask("drop", CHECK_DEADLINE_S)
+            self._ask("drop", CHECK_DEADLINE_S, reuse=True)
         except WorkerLost:
             self._replace()
 
@@ -315,6 +322,7 @@ class Loop:
 
     def _replace(self) -> None:
         self._worker.kill()
+        self.spent.steps_s.update(self._worker.steps_s)
         self._worker = self._restart()
         if self._worker.machine.board != self._board:
             raise CannotMeasureError(

@@ -115,6 +115,7 @@ class FakeWorker:
         self.target = SimpleNamespace(is_gpu=False)
         self.flags = {"ieee": {}}
         self.sampled = []
+        self.steps_s = {"prepare": 0.0}
 
     def ask(self, op, deadline_s, **fields):
         if op == "sample":
