@@ -105,6 +105,7 @@ class Loop:
         self._progress = progress
         self._begun = begun
         self._fixed_s: list[float] = []
+        self._over_s: list[float] = []
         self._has_times = False
         self.spent = Spent()
         self.skipped: list[Choice] = []
@@ -120,7 +121,7 @@ class Loop:
         try:
             for index, (choice, data) in enumerate(steps):
                 left_s = self._left_s()
-                if left_s is not None and index and left_s < _SPARE * sum(self._fixed_s) / len(self._fixed_s):
+                if left_s is not None and index and left_s < _SPARE * _mean(self._fixed_s):
                     for left, _ in steps[index:]:
                         self._skip(left)
                     break
@@ -154,6 +155,7 @@ class Loop:
             seconds = None
             if share_s is not None:
                 seconds = max(share_s - (time.monotonic() - begin), 0.0) / (len(self._plan.caches) - index)
+                seconds = max(seconds - _mean(self._over_s), 0.0)
                 if seconds < _LEAST_SHARE_S and not self._plan.precision:
                     seconds = None
             reply = self._sample(state, cache, seconds)
@@ -162,6 +164,8 @@ class Loop:
                 break
             measuring_s = reply["measure_s"] if reply else 0.0
             fixed_s += max(measuring_s - (seconds or 0.0), 0.0)
+            if seconds is not None and reply:
+                self._over_s.append(max(measuring_s - seconds, 0.0))
             crossed = self._cross_check(state, cache, reply) if self._plan.cross_check and not index else {}
             singly = self._singly(state, cache, reply) if self._plan.singly and not index else {}
             self._emit(state, cache, reply, crossed, singly)
@@ -336,3 +340,7 @@ class Loop:
         for row in case_rows(state, reply, **more, cache=cache, timer=usual, seed=self._plan.seed, flags=flags):
             self._sink(row)
             self._progress.row(row)
+
+
+def _mean(seconds: Sequence[float]) -> float:
+    return sum(seconds) / len(seconds) if seconds else 0.0

@@ -108,7 +108,8 @@ def test_rows_of_a_visit_name_their_yardstick(faulty):
 class FakeWorker:
     """Answers at once, on a clock of its own: preparing and checking take 0.1 s each, sampling what it is given."""
 
-    def __init__(self, clock, *, sampling_s=0.05):
+    def __init__(self, clock, *, sampling_s=0.05, over_s=0.0):
+        self.over_s = over_s
         self.clock = clock
         self.sampling_s = sampling_s
         self.machine = SimpleNamespace(board="a")
@@ -122,7 +123,7 @@ class FakeWorker:
             least_s = 30 * self.sampling_s * len(fields["implementations"])
             if fields["most_s"] is not None and least_s > fields["most_s"]:
                 return {"status": "skipped", "reason": "budget", "least_s": least_s, "at": {}}
-            taken_s = max(fields["seconds"] or 0.0, least_s)
+            taken_s = max(fields["seconds"] or 0.0, least_s) + self.over_s
             self.clock.now += taken_s
             self.sampled.append(fields["seconds"])
             measured = {name: {"samples_s": [1e-3, 1.1e-3] * 20} for name in fields["implementations"]}
@@ -152,6 +153,32 @@ def test_a_budget_is_divided_and_filled(monkeypatch, seconds):
     assert running.spent.total == pytest.approx(seconds, rel=0.01)
     assert len(rows) == 3 * 2 * 2
     assert not running.skipped
+
+
+def test_what_binding_and_proving_take_is_left_out_of_what_is_asked_for(monkeypatch):
+    """Where each answer takes 0.8 s longer than asked for, the third case still has its share, and no time is overrun.
+
+    The last state of the last case is asked to fill as much as the first state of the second.
+    """
+    running, _ = _measure_on_a_fake_clock(monkeypatch, 15.0, sampling_s=0.001, over_s=0.8)
+    asked = running._worker.sampled
+    assert len(asked) == 6 and not running.skipped
+    assert running.spent.total == pytest.approx(15.0, rel=0.01)
+    assert asked[-1] == pytest.approx(asked[2], rel=0.05)
+
+
+def test_seconds_are_divided_by_what_the_workers_were_at(monkeypatch):
+    """Steps of half a second or more follow the sums, the longest first; those of a lost worker count too."""
+    running, _ = _measure_on_a_fake_clock(monkeypatch, None)
+    running._restart = lambda: FakeWorker(running._worker.clock)
+    running.spent.steps_s.clear()
+    running._worker.steps_s = {"hello": 7.0, "capture": 2.0, "sample": 0.1}
+    running._worker.kill = lambda: None
+    running._replace()
+    running.spent.steps_s.update({"capture": 6.0})
+    told = running.spent.to_json()
+    assert list(told) == ["compiling", "checking", "measuring", "total", "waiting", "capture", "hello"]
+    assert (told["capture"], told["hello"]) == (8.0, 7.0)
 
 
 def test_a_budget_that_is_too_small_is_kept_and_the_rest_is_left(monkeypatch):

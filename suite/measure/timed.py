@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from gemmgate.suite.cases import Call, Prepared
-from gemmgate.suite.measure.check import Errors, poison
+from gemmgate.suite.measure.check import Errors, all_finite, poison
 from gemmgate.suite.measure.graph import Captured, capture, nodes_per_call
 from gemmgate.suite.measure.refusal import Refused
 from gemmgate.suite.measure.rotation import Ring, storage_bytes, tensors_in
@@ -88,12 +88,7 @@ class Timed:
             outputs = self.captured.outputs
             picked = sorted({0, len(outputs) // 2, len(outputs) - 1})
             found = [verify(index % len(self.calls), outputs[index]) for index in picked]
-            written = [
-                torch.isfinite(tensor).all()
-                for tensor in tensors_in(self.captured.outputs)
-                if tensor.is_floating_point()
-            ]
-            if written and not bool(torch.stack(written).all()):
+            if not all_finite(tensors_in(self.captured.outputs)):
                 found.append(
                     Errors(
                         math.inf, math.inf, math.nan, "not_finite", "some output of the timed launches is NaN or Inf"
