@@ -80,7 +80,7 @@ class Spent:
 
 
 class Loop:
-    """Measures a plan with one worker at a time. Rows go to `sink` as their case is done.
+    """Measures a plan with one worker at a time. Rows go to `sink` as their case is done in a cache state.
 
     `begun` is the `time.monotonic()` from which `plan.seconds` counts.
     """
@@ -92,7 +92,7 @@ class Loop:
         limits: Limits,
         *,
         restart: Callable[[], Worker],
-        sink: Callable[[Row], object],
+        sink: Callable[[Sequence[Row]], object],
         progress: Progress,
         begun: float,
     ) -> None:
@@ -337,8 +337,9 @@ class Loop:
         usual = "graph" if self._worker.target.is_gpu else "perf_counter"
         flags = self._worker.flags[state.choice.case.precision]
         more = {"crossed": crossed, "singly": singly}
-        for row in case_rows(state, reply, **more, cache=cache, timer=usual, seed=self._plan.seed, flags=flags):
-            self._sink(row)
+        rows = [*case_rows(state, reply, **more, cache=cache, timer=usual, seed=self._plan.seed, flags=flags)]
+        self._sink(rows)
+        for row in rows:
             self._progress.row(row)
 
 

@@ -42,7 +42,7 @@ def _measure(choices):
         start(),
         Limits(),
         restart=start,
-        sink=rows.append,
+        sink=rows.extend,
         progress=Quiet(),
         begun=begun,
     )
@@ -141,7 +141,7 @@ def _measure_on_a_fake_clock(monkeypatch, seconds, **worker):
     rows = []
     choices = _select("n*", ["plain", "twin"])
     plan = loop.Plan(choices, ("hot", "cold"), seconds=seconds)
-    running = loop.Loop(plan, fake, Limits(), restart=None, sink=rows.append, progress=Quiet(), begun=99.0)
+    running = loop.Loop(plan, fake, Limits(), restart=None, sink=rows.extend, progress=Quiet(), begun=99.0)
     running.run()
     return running, rows
 
@@ -271,7 +271,7 @@ def test_a_worker_lost_between_cases_is_replaced(monkeypatch):
         Mortal(clock),
         Limits(),
         restart=lambda: started.append(Mortal(clock)) or started[-1],
-        sink=rows.append,
+        sink=rows.extend,
         progress=Quiet(),
         begun=99.0,
     )
@@ -342,7 +342,7 @@ def _cross_check(worker, caches=("cold", "hot"), **plan):
         worker,
         Limits(),
         restart=lambda: worker,
-        sink=rows.append,
+        sink=rows.extend,
         progress=Quiet(),
         begun=0.0,
     )

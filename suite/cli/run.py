@@ -169,7 +169,7 @@ def command(
             journal.update(limits=limits)
             if seconds and (remark := short_of_time(time.monotonic() - begun, seconds, len(choices))):
                 _terminal.say(remark)
-            done = run_loop(plan, worker, limits, restart=start, sink=journal.append, console=console, begun=begun)
+            done = run_loop(plan, worker, limits, restart=start, sink=journal.extend, console=console, begun=begun)
             journal.update(seconds=_spent(done.spent, warmed_s))
             if len(done.skipped) == len(choices) and not journal.rows:
                 raise CannotMeasureError(too_short(done, seconds or 0.0))
