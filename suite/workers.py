@@ -255,9 +255,12 @@ class Worker:
 
 
 def told_steps(steps_s: Mapping[str, float]) -> dict[str, float]:
-    """The steps of workers that took long enough to be told, longest first."""
-    longest = sorted(steps_s, key=lambda step: -steps_s[step])
-    return {step: steps_s[step] for step in longest if steps_s[step] >= _TOLD_S}
+    """The steps of workers that took long enough to be told, longest first; those of a screening as one."""
+    together: defaultdict[str, float] = defaultdict(float)
+    for step, seconds in steps_s.items():
+        together[step.partition(" {")[0]] += seconds
+    longest = sorted(together, key=lambda step: -together[step])
+    return {step: together[step] for step in longest if together[step] >= _TOLD_S}
 
 
 def private_caches() -> dict[str, str]:

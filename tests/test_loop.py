@@ -168,17 +168,21 @@ def test_what_binding_and_proving_take_is_left_out_of_what_is_asked_for(monkeypa
 
 
 def test_seconds_are_divided_by_what_the_workers_were_at(monkeypatch):
-    """Steps of half a second or more follow the sums, the longest first; those of a lost worker count too."""
+    """Steps of half a second or more follow the sums, the longest first; those of a lost worker count too.
+
+    Whatever tile a screening was at, it is one step.
+    """
     running, _ = _measure_on_a_fake_clock(monkeypatch, None)
     running._restart = lambda: FakeWorker(running._worker.clock)
     running.spent.steps_s.clear()
-    running._worker.steps_s = {"hello": 7.0, "capture": 2.0, "sample": 0.1}
+    screens = {f"screen {{'heuristic': {place}}}": 0.25 for place in range(3)}
+    running._worker.steps_s = {"hello": 7.0, "capture": 2.0, "sample": 0.1, **screens}
     running._worker.kill = lambda: None
     running._replace()
     running.spent.steps_s.update({"capture": 6.0})
     told = running.spent.to_json()
-    assert list(told) == ["compiling", "checking", "measuring", "total", "waiting", "capture", "hello"]
-    assert (told["capture"], told["hello"]) == (8.0, 7.0)
+    assert list(told) == ["compiling", "checking", "measuring", "total", "waiting", "capture", "hello", "screen"]
+    assert (told["capture"], told["hello"], told["screen"]) == (8.0, 7.0, 0.75)
 
 
 def test_a_budget_that_is_too_small_is_kept_and_the_rest_is_left(monkeypatch):
