@@ -29,8 +29,12 @@ from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.workers import START_DEADLINE_S, Worker, WorkerLost
 
 DEADLINE_S = 300.0
+_COMPILE_DEADLINE_S = 120.0
+"""For one of our kernels."""
 FEWEST = 4
 """With fewer cases to compile for, starting workers takes longer than it saves."""
+FEWEST_OWN = 64
+"""As `FEWEST`, of pairs of case and own kernel: on an H200 one of 350 to 500 took 0.07 to 0.14 s, and a start 7 s."""
 _MOST_WORKERS = 12
 _SPARE_CORES = 2
 _MEMORY_BYTES = 4 << 30
@@ -124,6 +128,12 @@ def worker_count(target: Target, cores: int, cases: int) -> int:
     return count if count > 1 else 0
 
 
+def own_worker_count(target: Target, cores: int, choices: Sequence[Choice]) -> int:
+    """As `worker_count`, for what is compiled without a device."""
+    pairs = sum(len(choice.implementations) for choice in choices)
+    return worker_count(target, cores, len(choices)) if pairs >= FEWEST_OWN else 0
+
+
 def shared(counts: Sequence[int]) -> list[int]:
     """Workers for each crew, together as many as the largest of `counts`, at least one where there is a count."""
     most, total = max(counts, default=0), sum(counts)
@@ -206,7 +216,7 @@ def compile_only(target: Target, claims: Path, known: Known, worker: Worker, cho
     """What a worker without a device does: compiles what no other that shares the folder of `claims` does."""
     fields = {"case": choice.case.to_json(), "target": asdict(target), "claims": str(claims), "tile": None}
     for name in _supported(worker, choice, target):
-        worker.ask("compile", DEADLINE_S, implementation=name, **fields)
+        worker.ask("compile", _COMPILE_DEADLINE_S, implementation=name, **fields)
     known.add(choice)
 
 

@@ -151,12 +151,38 @@ def test_how_many_workers(target: Target, cores: int, cases: int, count: int) ->
     assert warming.worker_count(target, cores, cases) == count
 
 
+def test_a_module_that_ends_a_worker_costs_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where importing what was chosen ends the worker, the run begins with one that has imported nothing yet."""
+    begun: list[tuple[tuple[str, str], ...]] = []
+
+    class Importing(FakeWorker):
+        def __init__(self, device: str, *, suites: Any, warm: bool = False, modules: Any = ()) -> None:
+            super().__init__([])
+            self.modules = modules
+            begun.append(tuple(modules))
+
+        def meet(self) -> None:
+            raise CannotMeasureError("the worker ended with exit code 3")
+
+    monkeypatch.setattr(run, "Worker", Importing)
+    started: Any = run._started("cuda", (), [Choice(FAMILY, SMALL[0], ("cublas", "dispatch"))])
+    assert started.modules == ()
+    assert begun == [(("dense_splitk", "cublas"), ("dense_splitk", "dispatch")), ()]
+
+
 def test_seconds_of_compiling_beforehand_are_no_waiting() -> None:
     """Of 100 s of which 60 are explained, 25 of compiling beforehand leave 15 of waiting."""
     spent = run.loop.Spent(compiling=30.0, checking=10.0, measuring=20.0, total=100.0)
     seconds = run._spent(spent, 25.0)
     assert (seconds["warming"], seconds["waiting"], seconds["total"]) == (25.0, 15.0, 100.0)
     assert "warming" not in run._spent(spent, 0.0)
+
+
+@pytest.mark.parametrize(("cases", "names", "count"), [(64, 1, 12), (32, 2, 12), (63, 1, 0), (8, 8, 8), (3, 30, 0)])
+def test_own_kernels_have_workers_where_there_are_many(cases: int, names: int, count: int) -> None:
+    """64 pairs of case and kernel are worth a start, of 4 cases at least; 63 are not."""
+    choices = [Choice(FAMILY, SMALL[0], ("triton_split_k",) * names)] * cases
+    assert warming.own_worker_count(H200, 16, choices) == count
 
 
 def test_crews_share_the_workers() -> None:

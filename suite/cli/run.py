@@ -188,11 +188,17 @@ def command(
 
 
 def _started(device: str, suites: Sequence[Path], choices: Sequence[catalog.Choice]) -> Worker:
-    """The worker that measures, all imported and its device touched, so that the first case is like the others."""
+    """The worker that measures, all imported and its device touched, so that the first case is like the others.
+
+    Where that ends it, as a module can that is imported, one starts without: each import then costs its own row.
+    """
     modules = sorted({(choice.family.name, name) for choice in choices for name in choice.implementations})
-    worker = Worker(device, suites=suites, warm=True, modules=modules)
-    worker.greet()
-    worker.meet()
+    try:
+        worker = Worker(device, suites=suites, warm=True, modules=modules)
+        worker.greet()
+        worker.meet()
+    except CannotMeasureError:
+        return Worker(device, suites=suites)
     return worker
 
 
@@ -205,12 +211,12 @@ def _warm(
     folder = Path(private_caches()["TRITON_CACHE_DIR"])
     known = warming.Known(folder, worker.kernels_tree, suites, worker.target)
     without = known.lacking(warming.without_device(choices)) if worker.target.is_gpu else []
-    sets = (warming.on_device(choices), without)
-    cores = os.cpu_count() or 1
-    wished = [
-        warming.worker_count(worker.target, cores, len(one)) if count is None else min(count, len(one)) for one in sets
-    ]
-    counts = warming.shared(wished)
+    slow, cores = warming.on_device(choices), len(os.sched_getaffinity(0))
+    if count is None:
+        own = warming.own_worker_count(worker.target, cores, without)
+        counts = warming.shared([warming.worker_count(worker.target, cores, len(slow)), own])
+    else:
+        counts = warming.shared([min(count, len(slow)), min(count, len(without))])
     if not any(counts):
         return 0.0
     with tempfile.TemporaryDirectory(prefix="gemmgate-claims-") as claims:
@@ -218,7 +224,7 @@ def _warm(
         compile_only = partial(warming.compile_only, worker.target, Path(claims), known)
         crews = (
             warming.Crew(
-                sets[0], counts[0], partial(Worker, worker.device, suites=suites, warm=True), warming.prepare, True
+                slow, counts[0], partial(Worker, worker.device, suites=suites, warm=True), warming.prepare, True
             ),
             warming.Crew(without, counts[1], alone, compile_only, False),
         )
