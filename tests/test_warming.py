@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -244,3 +245,77 @@ def test_own_kernels_are_compiled_without_a_device(tmp_path: Path) -> None:
     made = list((tmp_path / "triton").rglob("*.cubin"))
     assert len(made) == len(list(claims.iterdir())) > 0
     assert warming.Known(tmp_path, "a", (), H200).lacking(choices) == []
+
+
+@pytest.fixture
+def crews(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[list[warming.Crew], float | None]]:
+    """What `gemmgate run` lets work, on a machine of 16 cores: crews and their most seconds. They do nothing."""
+    found: list[tuple[list[warming.Crew], float | None]] = []
+
+    def warm(working: list[warming.Crew], most_s: float | None) -> warming.Warmed:
+        found.append((working, most_s))
+        return warming.Warmed(seconds=9.0)
+
+    monkeypatch.setenv("GEMMGATE_CACHE", str(tmp_path))
+    monkeypatch.setattr(warming, "warm", warm)
+    monkeypatch.setattr(run.os, "sched_getaffinity", lambda process: set(range(16)))
+    return found
+
+
+def worker_of(target: Target) -> Any:
+    """What the worker that measures says of itself."""
+    return SimpleNamespace(target=target, kernels_tree="a", device="cuda:0")
+
+
+def many(*names: str) -> list[Choice]:
+    """70 cases with these implementations."""
+    return [Choice(FAMILY, case, names) for case in FAMILY.cases[:70]]
+
+
+def test_a_run_of_own_kernels_compiles_for_a_third_of_its_time(
+    crews: list[tuple[list[warming.Crew], float | None]],
+) -> None:
+    """Of 228 s, 76 at most are for twelve workers without a device; the yardstick is nothing to compile."""
+    assert run._warm(many("cublas", "triton_split_k"), worker_of(H200), (), None, 228.0) == 9.0
+    (((crew,), most_s),) = crews
+    assert (crew.count, crew.has_device, most_s) == (12, False, 76.0)
+    assert {choice.implementations for choice in crew.choices} == {("triton_split_k",)}
+
+
+def test_both_crews_work_at_once(crews: list[tuple[list[warming.Crew], float | None]]) -> None:
+    """With Inductor's ways and our kernels in each of many cases the twelve workers are halved."""
+    run._warm(many("triton_split_k", "inductor_default"), worker_of(H200), (), None, None)
+    (((with_device, without), most_s),) = crews
+    assert (with_device.count, with_device.has_device, without.count, without.has_device) == (6, True, 6, False)
+    assert most_s is None
+
+
+@pytest.mark.parametrize(
+    ("target", "cases", "count", "seconds"),
+    [
+        (H200, 70, 0, None),
+        (H200, 70, None, 29.0),
+        (H200, 60, None, 228.0),
+        (Target("cpu", memory_bytes=64 << 30), 70, None, None),
+        (Target("cpu", memory_bytes=64 << 30), 70, 4, None),
+    ],
+)
+def test_what_does_not_pay_is_not_begun(
+    crews: list[tuple[list[warming.Crew], float | None]],
+    target: Target,
+    cases: int,
+    count: int | None,
+    seconds: float | None,
+) -> None:
+    """No workers where none are asked for, with little time, for few kernels, and for a CPU."""
+    assert run._warm(many("triton_split_k")[:cases], worker_of(target), (), count, seconds) == 0.0
+    assert crews == []
+
+
+def test_workers_that_are_asked_for_compile_few_kernels_too(
+    crews: list[tuple[list[warming.Crew], float | None]],
+) -> None:
+    """`--compile-workers 4` is heeded for two cases and for 20 seconds, by as many workers as there are cases."""
+    run._warm(many("triton_split_k")[:2], worker_of(H200), (), 4, 20.0)
+    (((crew,), _),) = crews
+    assert crew.count == 2
