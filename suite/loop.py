@@ -164,7 +164,7 @@ class Loop:
                 break
             measuring_s = reply["measure_s"] if reply else 0.0
             fixed_s += max(measuring_s - (seconds or 0.0), 0.0)
-            if seconds is not None and reply:
+            if seconds is not None and reply and self._has_times:  # what comes once, before the first times, is past
                 self._over_s.append(max(measuring_s - seconds, 0.0))
             crossed = self._cross_check(state, cache, reply) if self._plan.cross_check and not index else {}
             singly = self._singly(state, cache, reply) if self._plan.singly and not index else {}
