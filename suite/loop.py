@@ -74,9 +74,9 @@ class Spent:
     steps_s: Counter[str] = field(default_factory=Counter)
 
     def to_json(self) -> dict[str, float]:
-        parts = {name: value for name, value in asdict(self).items() if name != "steps_s"}
-        known = self.compiling + self.checking + self.measuring
-        return {**parts, "waiting": max(self.total - known, 0.0), **told_steps(self.steps_s)}
+        known = {"compiling": self.compiling, "checking": self.checking, "measuring": self.measuring}
+        waiting = max(self.total - sum(known.values()), 0.0)
+        return {**known, "total": self.total, "waiting": waiting, **told_steps(self.steps_s)}
 
 
 class Loop:

@@ -34,7 +34,7 @@ _COMPILE_DEADLINE_S = 120.0
 FEWEST = 4
 """With fewer cases to compile for, starting workers takes longer than it saves."""
 FEWEST_OWN = 64
-"""As `FEWEST`, of pairs of case and own kernel: on an H200 one of 350 to 500 took 0.07 to 0.14 s, and a start 7 s."""
+"""As `FEWEST`, of pairs of case and own kernel: on an H200 one took 0.07 to 0.14 s in runs of hundreds, a start 7 s."""
 _MOST_WORKERS = 12
 _SPARE_CORES = 2
 _MEMORY_BYTES = 4 << 30
