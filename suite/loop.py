@@ -7,15 +7,16 @@ was at, a fresh one takes over, the others of that case are measured again, the 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from gemmgate.suite.case_rows import CaseState, Crossed, Singly, case_rows
 from gemmgate.suite.catalog import Choice
 from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.records import Limits, Row
-from gemmgate.suite.workers import Worker, WorkerLost
+from gemmgate.suite.workers import Worker, WorkerLost, told_steps
 
 PREPARE_DEADLINE_S = 300.0
 CHECK_DEADLINE_S = 180.0
@@ -61,20 +62,25 @@ class Plan:
 
 @dataclass
 class Spent:
-    """Seconds of the loop by what they went to; `waiting` is for workers to start and all that is not the others."""
+    """Seconds of the loop by what they went to; `waiting` is for workers to start and all that is not the others.
+
+    `steps_s` divides the same time by the steps that the workers said they were at.
+    """
 
     compiling: float = 0.0
     checking: float = 0.0
     measuring: float = 0.0
     total: float = 0.0
+    steps_s: Counter[str] = field(default_factory=Counter)
 
     def to_json(self) -> dict[str, float]:
-        known = self.compiling + self.checking + self.measuring
-        return {**asdict(self), "waiting": max(self.total - known, 0.0)}
+        known = {"compiling": self.compiling, "checking": self.checking, "measuring": self.measuring}
+        waiting = max(self.total - sum(known.values()), 0.0)
+        return {**known, "total": self.total, "waiting": waiting, **told_steps(self.steps_s)}
 
 
 class Loop:
-    """Measures a plan with one worker at a time. Rows go to `sink` as their case is done.
+    """Measures a plan with one worker at a time. Rows go to `sink` as their case is done in a cache state.
 
     `begun` is the `time.monotonic()` from which `plan.seconds` counts.
     """
@@ -86,7 +92,7 @@ class Loop:
         limits: Limits,
         *,
         restart: Callable[[], Worker],
-        sink: Callable[[Row], object],
+        sink: Callable[[Sequence[Row]], object],
         progress: Progress,
         begun: float,
     ) -> None:
@@ -99,6 +105,7 @@ class Loop:
         self._progress = progress
         self._begun = begun
         self._fixed_s: list[float] = []
+        self._over_s: list[float] = []
         self._has_times = False
         self.spent = Spent()
         self.skipped: list[Choice] = []
@@ -114,7 +121,7 @@ class Loop:
         try:
             for index, (choice, data) in enumerate(steps):
                 left_s = self._left_s()
-                if left_s is not None and index and left_s < _SPARE * sum(self._fixed_s) / len(self._fixed_s):
+                if left_s is not None and index and left_s < _SPARE * _mean(self._fixed_s):
                     for left, _ in steps[index:]:
                         self._skip(left)
                     break
@@ -122,6 +129,7 @@ class Loop:
                 self._measure(choice, data, None if left_s is None else left_s / (len(steps) - index))
         finally:
             self._worker.close()
+            self.spent.steps_s.update(self._worker.steps_s)
             self.spent.total = time.monotonic() - self._begun
 
     def _left_s(self) -> float | None:
@@ -147,6 +155,7 @@ class Loop:
             seconds = None
             if share_s is not None:
                 seconds = max(share_s - (time.monotonic() - begin), 0.0) / (len(self._plan.caches) - index)
+                seconds = max(seconds - _mean(self._over_s), 0.0)
                 if seconds < _LEAST_SHARE_S and not self._plan.precision:
                     seconds = None
             reply = self._sample(state, cache, seconds)
@@ -155,6 +164,8 @@ class Loop:
                 break
             measuring_s = reply["measure_s"] if reply else 0.0
             fixed_s += max(measuring_s - (seconds or 0.0), 0.0)
+            if seconds is not None and reply and self._has_times:  # what comes once, before the first times, is past
+                self._over_s.append(max(measuring_s - seconds, 0.0))
             crossed = self._cross_check(state, cache, reply) if self._plan.cross_check and not index else {}
             singly = self._singly(state, cache, reply) if self._plan.singly and not index else {}
             self._emit(state, cache, reply, crossed, singly)
@@ -162,7 +173,7 @@ class Loop:
             self._has_times = self._has_times or bool(state.ready)
         self._fixed_s.append(fixed_s)
         try:
-            self._ask("drop", CHECK_DEADLINE_S)
+            self._ask("drop", CHECK_DEADLINE_S, reuse=True)
         except WorkerLost:
             self._replace()
 
@@ -315,6 +326,7 @@ class Loop:
 
     def _replace(self) -> None:
         self._worker.kill()
+        self.spent.steps_s.update(self._worker.steps_s)
         self._worker = self._restart()
         if self._worker.machine.board != self._board:
             raise CannotMeasureError(
@@ -325,6 +337,11 @@ class Loop:
         usual = "graph" if self._worker.target.is_gpu else "perf_counter"
         flags = self._worker.flags[state.choice.case.precision]
         more = {"crossed": crossed, "singly": singly}
-        for row in case_rows(state, reply, **more, cache=cache, timer=usual, seed=self._plan.seed, flags=flags):
-            self._sink(row)
+        rows = [*case_rows(state, reply, **more, cache=cache, timer=usual, seed=self._plan.seed, flags=flags)]
+        self._sink(rows)
+        for row in rows:
             self._progress.row(row)
+
+
+def _mean(seconds: Sequence[float]) -> float:
+    return sum(seconds) / len(seconds) if seconds else 0.0

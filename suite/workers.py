@@ -25,6 +25,8 @@ from gemmgate.suite.records import Machine, Stack, machine_key
 
 PROTOCOL = 1
 START_DEADLINE_S = 180.0
+_TOLD_S = 0.5
+"""A worker's step that takes less in all is not worth telling."""
 _STDERR_TAIL = 2000
 _LOOK_S = 0.5
 _SIGNALS = {number.value: number.name for number in signal.Signals}
@@ -250,6 +252,15 @@ class Worker:
         self._log.seek(max(self._log_begin, size - _STDERR_TAIL))
         lines = self._log.read().decode(errors="replace").strip().splitlines()
         return f": {lines[-1]}" if lines else ""
+
+
+def told_steps(steps_s: Mapping[str, float]) -> dict[str, float]:
+    """The steps of workers that took long enough to be told, longest first; those of a screening as one."""
+    together: defaultdict[str, float] = defaultdict(float)
+    for step, seconds in steps_s.items():
+        together[step.partition(" {")[0]] += seconds
+    longest = sorted(together, key=lambda step: -together[step])
+    return {step: together[step] for step in longest if together[step] >= _TOLD_S}
 
 
 def private_caches() -> dict[str, str]:

@@ -158,3 +158,24 @@ def test_changed_inputs_are_found_and_put_back(change, reason):
     assert refused.value.reason == reason
     assert torch.equal(a, torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]))
     assert (a.stride(), a.is_leaf, a.requires_grad, a.grad) == ((3, 1), True, False, None)
+
+
+def test_many_outputs_are_poisoned_whatever_was_in_them():
+    """Of several dtypes and layouts, infinite, expanded and empty ones too: nothing but NaN is left."""
+    kinds = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn)
+    tensors = [torch.full((2, 3), value).to(kind) for kind in kinds for value in (math.inf, -math.inf, 0.0)]
+    tensors += [torch.zeros(4, 6)[:, ::2], torch.zeros(4, 6).t(), torch.zeros(1).expand(4), torch.empty(0)]
+    check.poison(tensors)
+    assert all(bool(tensor.float().isnan().all()) for tensor in tensors)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("size", [3, (1 << 16) + 1])
+def test_one_element_that_was_not_written_is_found(value, size):
+    """Among many tensors, small or large, a single element that is no finite number shows; whole numbers never do."""
+    tensors = [torch.zeros(size, dtype=kind) for kind in (torch.bfloat16, torch.float32) for _ in range(5)]
+    tensors.append(torch.zeros(3, dtype=torch.int32))
+    assert check.all_finite(tensors)
+    tensors[7][size - 1] = value
+    assert not check.all_finite(tensors)
+    assert check.all_finite([])

@@ -32,7 +32,7 @@ def rows():
         patch.setattr(loop, "PREPARE_DEADLINE_S", 20.0)
         plan = loop.Plan(choices, ("hot",))
         running = loop.Loop(
-            plan, start(), Limits(), restart=start, sink=found.append, progress=Quiet(), begun=time.monotonic()
+            plan, start(), Limits(), restart=start, sink=found.extend, progress=Quiet(), begun=time.monotonic()
         )
         running.run()
     return {row.implementation: row for row in found}

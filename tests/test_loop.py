@@ -42,7 +42,7 @@ def _measure(choices):
         start(),
         Limits(),
         restart=start,
-        sink=rows.append,
+        sink=rows.extend,
         progress=Quiet(),
         begun=begun,
     )
@@ -108,20 +108,22 @@ def test_rows_of_a_visit_name_their_yardstick(faulty):
 class FakeWorker:
     """Answers at once, on a clock of its own: preparing and checking take 0.1 s each, sampling what it is given."""
 
-    def __init__(self, clock, *, sampling_s=0.05):
+    def __init__(self, clock, *, sampling_s=0.05, over_s=0.0):
+        self.over_s = over_s
         self.clock = clock
         self.sampling_s = sampling_s
         self.machine = SimpleNamespace(board="a")
         self.target = SimpleNamespace(is_gpu=False)
         self.flags = {"ieee": {}}
         self.sampled = []
+        self.steps_s = {"prepare": 0.0}
 
     def ask(self, op, deadline_s, **fields):
         if op == "sample":
             least_s = 30 * self.sampling_s * len(fields["implementations"])
             if fields["most_s"] is not None and least_s > fields["most_s"]:
                 return {"status": "skipped", "reason": "budget", "least_s": least_s, "at": {}}
-            taken_s = max(fields["seconds"] or 0.0, least_s)
+            taken_s = max(fields["seconds"] or 0.0, least_s) + self.over_s
             self.clock.now += taken_s
             self.sampled.append(fields["seconds"])
             measured = {name: {"samples_s": [1e-3, 1.1e-3] * 20} for name in fields["implementations"]}
@@ -139,7 +141,7 @@ def _measure_on_a_fake_clock(monkeypatch, seconds, **worker):
     rows = []
     choices = _select("n*", ["plain", "twin"])
     plan = loop.Plan(choices, ("hot", "cold"), seconds=seconds)
-    running = loop.Loop(plan, fake, Limits(), restart=None, sink=rows.append, progress=Quiet(), begun=99.0)
+    running = loop.Loop(plan, fake, Limits(), restart=None, sink=rows.extend, progress=Quiet(), begun=99.0)
     running.run()
     return running, rows
 
@@ -151,6 +153,36 @@ def test_a_budget_is_divided_and_filled(monkeypatch, seconds):
     assert running.spent.total == pytest.approx(seconds, rel=0.01)
     assert len(rows) == 3 * 2 * 2
     assert not running.skipped
+
+
+def test_what_binding_and_proving_take_is_left_out_of_what_is_asked_for(monkeypatch):
+    """Where each answer takes 0.8 s longer than asked for, the third case still has its share, and no time is overrun.
+
+    Both states of the last case are asked to fill the same: half of its share, less 0.8 s.
+    """
+    running, _ = _measure_on_a_fake_clock(monkeypatch, 15.0, sampling_s=0.001, over_s=0.8)
+    asked = running._worker.sampled
+    assert len(asked) == 6 and not running.skipped
+    assert running.spent.total == pytest.approx(15.0, rel=0.01)
+    assert asked[-1] == pytest.approx(asked[-2])
+
+
+def test_seconds_are_divided_by_what_the_workers_were_at(monkeypatch):
+    """Steps of half a second or more follow the sums, the longest first; those of a lost worker count too.
+
+    Whatever tile a screening was at, it is one step.
+    """
+    running, _ = _measure_on_a_fake_clock(monkeypatch, None)
+    running._restart = lambda: FakeWorker(running._worker.clock)
+    running.spent.steps_s.clear()
+    screens = {f"screen {{'heuristic': {place}}}": 0.25 for place in range(3)}
+    running._worker.steps_s = {"hello": 7.0, "capture": 2.0, "sample": 0.1, **screens}
+    running._worker.kill = lambda: None
+    running._replace()
+    running.spent.steps_s.update({"capture": 6.0})
+    told = running.spent.to_json()
+    assert list(told) == ["compiling", "checking", "measuring", "total", "waiting", "capture", "hello", "screen"]
+    assert (told["capture"], told["hello"], told["screen"]) == (8.0, 7.0, 0.75)
 
 
 def test_a_budget_that_is_too_small_is_kept_and_the_rest_is_left(monkeypatch):
@@ -243,7 +275,7 @@ def test_a_worker_lost_between_cases_is_replaced(monkeypatch):
         Mortal(clock),
         Limits(),
         restart=lambda: started.append(Mortal(clock)) or started[-1],
-        sink=rows.append,
+        sink=rows.extend,
         progress=Quiet(),
         begun=99.0,
     )
@@ -314,7 +346,7 @@ def _cross_check(worker, caches=("cold", "hot"), **plan):
         worker,
         Limits(),
         restart=lambda: worker,
-        sink=rows.append,
+        sink=rows.extend,
         progress=Quiet(),
         begun=0.0,
     )

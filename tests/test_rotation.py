@@ -63,3 +63,31 @@ def test_memory_that_torch_cannot_get_is_no_fault_of_the_code():
         torch.empty(2**60, dtype=torch.uint8)
     outcome = status_of(caught.value)
     assert (outcome["status"], outcome["reason"]) == ("out_of_memory", "host_memory")
+
+
+def test_a_serving_ring_holds_one_slots_activations():
+    """Weights differ from slot to slot, also where it has more slots than the cold ring; activations are the first's.
+
+    Those made for further slots are let go one by one: no two are there at once.
+    """
+    alive, most = set(), 0
+
+    class Activation(torch.Tensor):
+        def __del__(self):
+            alive.discard(id(self))
+
+    def make(slot):
+        nonlocal most
+        made = torch.full((64, 16), float(slot)).as_subclass(Activation)
+        alive.add(id(made))
+        most = max(most, len(alive))
+        return {"x": made, "w": torch.full((4, 4), float(slot))}
+
+    ring = rotation.build_ring(make, cache_bytes=4160, device=CPU)
+    held = len(alive)
+    assert len(ring.slots) == held == 3
+    serving = rotation.serving_ring(ring, make, ("x",), cache_bytes=4160, device=CPU)
+    assert serving.cold and len(serving.slots) == 195
+    assert {slot["x"].data_ptr() for slot in serving.slots} == {ring.slots[0]["x"].data_ptr()}
+    assert [float(slot["w"][0, 0]) for slot in serving.slots] == list(range(195))
+    assert most <= held + 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
@@ -65,7 +65,7 @@ def run_loop(
     limits: Limits,
     *,
     restart: Callable[[], Worker],
-    sink: Callable[[Row], object],
+    sink: Callable[[Sequence[Row]], object],
     console: Console,
     begun: float,
 ) -> Loop:

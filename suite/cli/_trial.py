@@ -126,8 +126,8 @@ class Trial:
         """
         run = replace(run, limits=measure_limits(self.worker)) if choices else run
         with self._sink(run) as (keep, finish):
-            for row in failed:
-                keep(row)
+            if failed:
+                keep(failed)
             if not choices:
                 return finish({})
             done = run_loop(
@@ -146,11 +146,13 @@ class Trial:
             return finish(done.spent.to_json())
 
     @contextmanager
-    def _sink(self, run: Run) -> Iterator[tuple[Callable[[Row], object], Callable[[Mapping[str, float]], Run]]]:
+    def _sink(
+        self, run: Run
+    ) -> Iterator[tuple[Callable[[Sequence[Row]], object], Callable[[Mapping[str, float]], Run]]]:
         """What takes the rows, and what makes the run of them when its seconds are known."""
         if self.results is None:
             rows: list[Row] = []
-            yield rows.append, lambda seconds: replace(run, rows=tuple(rows), seconds=seconds)
+            yield rows.extend, lambda seconds: replace(run, rows=tuple(rows), seconds=seconds)
             return
         store = Store(self.results)
         with store.begin(run) as journal:
@@ -161,7 +163,7 @@ class Trial:
                 _terminal.say(f"stored as {path}")
                 return store.load(str(path))
 
-            yield journal.append, finish
+            yield journal.extend, finish
 
 
 def timeable(choices: Sequence[Choice], outcomes: Sequence[Mapping[str, Any]]) -> list[Choice]:

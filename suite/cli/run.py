@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,8 @@ from gemmgate.suite.outcomes import utc_now
 from gemmgate.suite.records import Run, run_id
 from gemmgate.suite.report import show
 from gemmgate.suite.shapes import Made
-from gemmgate.suite.workers import Worker, own_overlay
+from gemmgate.suite.tuning.pool import WITHOUT_DEVICE
+from gemmgate.suite.workers import Worker, own_overlay, private_caches
 
 ORDER = 20
 ALL_CACHES = ("cold", "hot", "serving")
@@ -78,7 +80,8 @@ def command(
         typer.Option(
             min=0,
             metavar="N",
-            help="Workers that first compile all that takes long, such as Inductor's ways; 0: none. Default: by cores.",
+            help="Workers that first compile our kernels, and what takes long, such as Inductor's ways; 0: none. "
+            "Default: by cores.",
         ),
     ] = None,
     commit: Annotated[str, typer.Option(help="Commit to file the run under, where git cannot tell.")] = "",
@@ -125,7 +128,7 @@ def command(
         raise typer.Exit(PASS)
     committed = describe_commit(own_overlay(), commit)
     console = Console(stderr=True)
-    start = partial(Worker, options.device(device), suites=suites)
+    start = partial(_started, options.device(device), suites, choices)
     worker = start()
     try:
         if cross_check and not worker.target.is_gpu:
@@ -161,12 +164,12 @@ def command(
             share = precision / 100 if precision else None
             singly = timer == "events"
             plan = loop.Plan(choices, caches, seed, distributions, seconds, cross_check, share, energy, singly)
-            warmed_s = _warm(choices, worker, start, compile_workers, seconds)
+            warmed_s = _warm(choices, worker, suites, compile_workers, seconds)
             limits = known_limits(worker, store)
             journal.update(limits=limits)
             if seconds and (remark := short_of_time(time.monotonic() - begun, seconds, len(choices))):
                 _terminal.say(remark)
-            done = run_loop(plan, worker, limits, restart=start, sink=journal.append, console=console, begun=begun)
+            done = run_loop(plan, worker, limits, restart=start, sink=journal.extend, console=console, begun=begun)
             journal.update(seconds=_spent(done.spent, warmed_s))
             if len(done.skipped) == len(choices) and not journal.rows:
                 raise CannotMeasureError(too_short(done, seconds or 0.0))
@@ -184,23 +187,51 @@ def command(
     raise typer.Exit(_exit_code(finished))
 
 
+def _started(device: str, suites: Sequence[Path], choices: Sequence[catalog.Choice]) -> Worker:
+    """The worker that measures, all imported and its device touched, so that the first case is like the others.
+
+    Where that ends it, as a module can that is imported, one starts without: each import then costs its own row.
+    """
+    modules = sorted({(choice.family.name, name) for choice in choices for name in choice.implementations})
+    try:
+        worker = Worker(device, suites=suites, warm=True, modules=modules)
+        worker.greet()
+        worker.meet()
+    except CannotMeasureError:
+        return Worker(device, suites=suites)
+    return worker
+
+
 def _warm(
-    choices: Sequence[catalog.Choice],
-    worker: Worker,
-    start: Callable[..., Worker],
-    count: int | None,
-    seconds: float | None,
+    choices: Sequence[catalog.Choice], worker: Worker, suites: Sequence[Path], count: int | None, seconds: float | None
 ) -> float:
     """Compiles beforehand where that pays, for a third of `seconds` at most, and says so. Seconds that it took."""
-    slow = warming.to_compile(choices)
-    if count is None and seconds is not None and seconds < _LEAST_WARMED_S:
+    if count == 0 or (count is None and seconds is not None and seconds < _LEAST_WARMED_S):
         return 0.0
+    folder = Path(private_caches()["TRITON_CACHE_DIR"])
+    known = warming.Known(folder, worker.kernels_tree, suites, worker.target)
+    without = known.lacking(warming.without_device(choices)) if worker.target.is_gpu else []
+    slow, cores = warming.on_device(choices), len(os.sched_getaffinity(0))
     if count is None:
-        count = warming.worker_count(worker.target, os.cpu_count() or 1, len(slow))
-    if not slow or not count:
+        own = warming.own_worker_count(worker.target, cores, without)
+        counts = warming.shared([warming.worker_count(worker.target, cores, len(slow)), own])
+    else:
+        counts = warming.shared([min(count, len(slow)), min(count, len(without))])
+    if not any(counts):
         return 0.0
-    _terminal.say(f"compiling beforehand for {len(slow)} cases, with {count} workers.")
-    warmed = warming.warm(slow, partial(start, warm=True), count, seconds / 3 if seconds else None)
+    with tempfile.TemporaryDirectory(prefix="gemmgate-claims-") as claims:
+        alone = partial(Worker, "cpu", suites=suites, warm=True, environment=WITHOUT_DEVICE)
+        compile_only = partial(warming.compile_only, worker.target, Path(claims), known)
+        crews = (
+            warming.Crew(
+                slow, counts[0], partial(Worker, worker.device, suites=suites, warm=True), warming.prepare, True
+            ),
+            warming.Crew(without, counts[1], alone, compile_only, False),
+        )
+        working = [crew for crew in crews if crew.count]
+        cases = {(choice.family.name, choice.case.name) for crew in working for choice in crew.choices}
+        _terminal.say(f"compiling beforehand for {len(cases)} cases, with {sum(counts)} workers.")
+        warmed = warming.warm(working, seconds / 3 if seconds else None)
     if warmed.problem:
         _terminal.say(f"compiled for {warmed.cases} of {warmed.of} cases; {warmed.problem}")
     return warmed.seconds

@@ -165,6 +165,7 @@ class Bench:
         """
         begin = time.perf_counter()
         energy = energy and self.telemetry.joules is not None
+        self.at("", "make inputs")
         work.ring_of(cache)
         measured: dict[str, dict[str, Any]] = {}
         with precision_flags(work.case.precision), own_settings():
@@ -187,7 +188,7 @@ class Bench:
                     self._clock,
                     self.telemetry,
                     _SAMPLE_S[self.device.type],
-                    partial(self._verify, work, cache=cache),
+                    partial(self._verify_again, work, cache=cache),
                     partial(self.at, "", "rounds"),
                     self.launching,
                 )
@@ -263,6 +264,7 @@ class Bench:
                     self.at(name, "check the timed launches")
                     self._check_launches(work, one, cache)
                     if self.device.type == "cuda":
+                        self.at(name, "call one by one")
                         measured[name] = dict(zip(("host_s", "eager_s"), host_and_eager_s(one), strict=True))
                         self._synchronize()
                         # Those calls wrote outputs that are bound once, and only the samples may be seen to.
@@ -289,6 +291,11 @@ class Bench:
         errors = timed.verify(partial(work.verify, timed.name, cache=cache))
         if errors is not None:
             raise Refused("broken", errors.reason, f"in the timed launches: {errors.detail}")
+
+    def _verify_again(self, work: Work, timed: Timed, cache: str) -> None:
+        """What the samples wrote."""
+        self.at(timed.name, "check the timed launches")
+        self._verify(work, timed, cache)
 
     def _settle(self, timed: Timed) -> None:
         """Runs the load itself until clock and power are steady: longer before the first case of a worker."""

@@ -11,6 +11,7 @@ least sqrt(2) times the rounding error, do not pass.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,6 +24,10 @@ from gemmgate.suite.measure.refusal import Refused
 from gemmgate.suite.measure.rotation import tensors_in
 
 TILE = 16
+_ADDED = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+"""Numbers that can be added to many tensors in one launch."""
+_SMALL = 1 << 16
+"""Elements of a tensor of which copying it costs less than looking through it alone."""
 DTYPES = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
@@ -45,10 +50,34 @@ class Errors:
 
 
 def poison(tensors: Sequence[torch.Tensor]) -> None:
-    """Fills with NaN (the largest integer where there is none): what is not written again will show."""
+    """Fills with NaN (the largest integer where there is none): what is not written again will show.
+
+    Outputs of a ring are hundreds of small tensors: those of a dtype are written together, for NaN is what any number
+    becomes to which NaN is added.
+    """
+    together: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = defaultdict(list)
     with torch.inference_mode():  # what was made in it can be written nowhere else; all others can be written in it too
         for tensor in tensors:
-            tensor.fill_(math.nan if tensor.dtype.is_floating_point else torch.iinfo(tensor.dtype).max)
+            if tensor.dtype in _ADDED and tensor.is_contiguous():  # not one whose elements share memory
+                together[tensor.dtype, tensor.device].append(tensor)
+            else:
+                tensor.fill_(math.nan if tensor.dtype.is_floating_point else torch.iinfo(tensor.dtype).max)
+        for alike in together.values():
+            torch._foreach_add_(alike, math.nan)
+
+
+def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether no element is NaN or infinite; small tensors of a dtype are looked through together."""
+    looked_at, together = [], defaultdict(list)
+    for tensor in tensors:
+        if tensor.is_floating_point():
+            if tensor.numel() <= _SMALL:
+                together[tensor.dtype, tensor.device].append(tensor.reshape(-1))
+            else:
+                looked_at.append(tensor)
+    looked_at += [torch.cat(alike) for alike in together.values()]
+    found = [torch.isfinite(tensor).all() for tensor in looked_at]
+    return not found or bool(torch.stack(found).all())
 
 
 def compare(

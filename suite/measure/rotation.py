@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import psutil
 import torch
@@ -84,8 +85,8 @@ def serving_ring(
     why = _too_large(max(count - len(ring.slots), 0) * ring.input_bytes, device)
     if why:
         return Ring(ring.slots[:1], ring.input_bytes, cold=False, why=why)
-    own = (*ring.slots[:count], *(make(index) for index in range(len(ring.slots), count)))
-    return Ring(tuple({**slot, **shared} for slot in own), ring.input_bytes, cold=True)
+    more = (make(index) for index in range(len(ring.slots), count))  # one at a time: their activations are let go
+    return Ring(tuple({**slot, **shared} for slot in chain(ring.slots[:count], more)), ring.input_bytes, cold=True)
 
 
 def extra_slots(
@@ -99,18 +100,18 @@ def extra_slots(
 
 def no_room(size: int, device: torch.device) -> str:
     """Why so many bytes cannot be had on the device, in a sentence; empty where they can."""
-    free, _ = _memory_bytes(device)
+    free = _free_bytes(device)
     return "" if size <= free else f"{size / 2**30:.1f} GiB are needed, and {free / 2**30:.1f} GiB of memory are free"
 
 
 def free_share(device: torch.device) -> float:
-    """Share of the device's memory that nobody uses."""
+    """Share of the device's memory that nobody holds, this process's allocator included."""
     free, total = _memory_bytes(device)
     return free / total
 
 
 def _memory_bytes(device: torch.device) -> tuple[int, int]:
-    """What is free, and all there is."""
+    """What nobody holds, and all there is."""
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         return int(free), int(total)
@@ -118,8 +119,16 @@ def _memory_bytes(device: torch.device) -> tuple[int, int]:
     return memory.available, memory.total
 
 
-def _too_large(size: int, device: torch.device) -> str:
+def _free_bytes(device: torch.device) -> int:
+    """What can be had: also what the allocator holds for later, which it gives back before it fails."""
     free, _ = _memory_bytes(device)
+    if device.type == "cuda":
+        free += max(torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device), 0)
+    return free
+
+
+def _too_large(size: int, device: torch.device) -> str:
+    free = _free_bytes(device)
     if size <= _HOST_SHARE * free:
         return ""
     return f"a cold ring takes {size >> 20} MiB, more than a quarter of the free {free >> 20} MiB"

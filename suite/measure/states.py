@@ -60,8 +60,11 @@ def _measure(work: Work, cache: str, timed: Timed, clocks: dict[str, Clock], out
             return Proof("unknown", "there is no memory for a ring of twice the size")
         prepared = work.ready[timed.name]
         others = (
-            make_timed(timed.name, prepared, ring, state, clocks, lambda step: None)
-            for ring, state in ((doubled, cache), (work.ring, "hot"))
+            make_timed(timed.name, prepared, ring, state, clocks, lambda step: None, passes)
+            for ring, state, passes in (
+                (doubled, cache, timed.passes_over(len(doubled.slots))),
+                (work.ring, "hot", None),
+            )
         )
         return proof.prove(clocks[timed.timer], [_sampled(one) for one in (timed, *others)], out_of_time)
     except (Refused, ImpossibleTime) as error:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from gemmgate.suite.cases import Call, Prepared
-from gemmgate.suite.measure.check import Errors, poison
+from gemmgate.suite.measure.check import Errors, all_finite, poison
 from gemmgate.suite.measure.graph import Captured, capture, nodes_per_call
 from gemmgate.suite.measure.refusal import Refused
 from gemmgate.suite.measure.rotation import Ring, storage_bytes, tensors_in
@@ -68,6 +68,16 @@ class Timed:
 
         return Launch(enqueue, once.calls * times, once.host_s * times)
 
+    def passes_over(self, slots: int) -> int | None:
+        """Passes over another ring of so many slots that fill a graph, as far as this one tells; None without a graph.
+
+        That spares the graph of one pass by which it is found out otherwise.
+        """
+        if self.captured is None:
+            return None
+        alone_s = _GAP_S + slots / self.launch.calls * (self.launch_s - _GAP_S)
+        return _passes_that_fill(alone_s, slots * max(len(self.nodes), 1))
+
     def poison(self) -> None:
         """NaN over every output in reach and every workspace."""
         outputs = self.captured.outputs if self.captured else self.last.values()
@@ -88,12 +98,7 @@ class Timed:
             outputs = self.captured.outputs
             picked = sorted({0, len(outputs) // 2, len(outputs) - 1})
             found = [verify(index % len(self.calls), outputs[index]) for index in picked]
-            written = [
-                torch.isfinite(tensor).all()
-                for tensor in tensors_in(self.captured.outputs)
-                if tensor.is_floating_point()
-            ]
-            if written and not bool(torch.stack(written).all()):
+            if not all_finite(tensors_in(self.captured.outputs)):
                 found.append(
                     Errors(
                         math.inf, math.inf, math.nan, "not_finite", "some output of the timed launches is NaN or Inf"
@@ -141,8 +146,7 @@ def _captured(name: str, calls: tuple[Call, ...], prepared: Prepared, clock: Clo
     graph = capture(calls, passes=passes or 1)
     one_s = _shortest(clock, [_replay(graph)] * 2)
     if passes is None:
-        calls_s = max(one_s - _GAP_S, one_s / 4)
-        passes = min(math.ceil(GRAPH_S / calls_s), max(1, _MAX_NODES // max(len(graph.nodes), len(calls))))
+        passes = _passes_that_fill(one_s, max(len(graph.nodes), len(calls)))
         if passes > 1:
             graph = capture(calls, passes=passes)
             one_s = _shortest(clock, [_replay(graph)] * 2)
@@ -157,6 +161,12 @@ def _captured(name: str, calls: tuple[Call, ...], prepared: Prepared, clock: Clo
         )
     launch = _replay(graph)
     return Timed(name, clock.name, launch, one_s, calls, prepared.workspaces, nodes=each or (), captured=graph)
+
+
+def _passes_that_fill(one_s: float, nodes: int) -> int:
+    """How often a graph of `nodes`, which takes `one_s` alone, is to be repeated within one that lasts `GRAPH_S`."""
+    calls_s = max(one_s - _GAP_S, one_s / 4)
+    return min(math.ceil(GRAPH_S / calls_s), max(1, _MAX_NODES // nodes))
 
 
 def _replay(graph: Captured) -> Launch:

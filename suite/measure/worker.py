@@ -37,7 +37,7 @@ from gemmgate.suite.measure.refusal import status_of
 PROTOCOL = 1
 _PR_SET_PDEATHSIG = 1
 _ROOM = 0.5
-"""Share of the memory: while more is free, a search leaves the allocator what the search before it had."""
+"""Share of the memory: while more is free, a case leaves the allocator what the case before it had."""
 
 
 def die_with_parent(parent: int) -> None:
@@ -74,6 +74,7 @@ class Worker:
         self._request: dict[str, Any] = {}
         self._catalog: Any = None
         self._is_warm = False
+        self._has_dropped = False
         self._examples: dict[Case, Any] = {}
 
     def serve(self, requests: IO[str]) -> None:
@@ -159,24 +160,28 @@ class Worker:
         return {"limits": asdict(measure_limits(self._device, self._telemetry, long=request.get("long", False)))}
 
     def _supports(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Refusals of many (case, implementations) pairs at once: [[None or [code, sentence], ...], ...]."""
-        answers, screened = [], []
+        """Refusals of many (case, implementations) pairs at once: [[None or [code, sentence], ...], ...].
+
+        For the device's target, or for one that is named. Who is not refused is also said to be screened, or our own.
+        """
+        target = _target_of(request) if "target" in request else self._bench.target
+        answers, screened, own = [], [], []
         for data, names in request["pairs"]:
             case = Case.from_json(data)
-            refusals = [self._refusal(case, name) for name in names]
+            refusals = [self._refusal(case, name, target) for name in names]
+            found = [
+                self._catalog.implementation(case.family, name) if refusal is None else None
+                for name, refusal in zip(names, refusals, strict=True)
+            ]
             answers.append(refusals)
-            screened.append(
-                [
-                    refusal is None and self._catalog.implementation(case.family, name).screened
-                    for name, refusal in zip(names, refusals, strict=True)
-                ]
-            )
-        return {"refusals": answers, "screened": screened}
+            screened.append([one is not None and one.screened for one in found])
+            own.append([one is not None and one.kind == "own" for one in found])
+        return {"refusals": answers, "screened": screened, "own": own}
 
-    def _refusal(self, case: Case, name: str) -> Refusal | None:
+    def _refusal(self, case: Case, name: str, target: Target) -> Refusal | None:
         """Who cannot be imported or asked is refused for that reason, and does not hide the others."""
         try:
-            refusal: Refusal | None = self._catalog.implementation(case.family, name).supports(case, self._bench.target)
+            refusal: Refusal | None = self._catalog.implementation(case.family, name).supports(case, target)
         except Exception as error:
             outcome = status_of(error)
             return outcome["reason"], outcome["detail"]
@@ -187,8 +192,8 @@ class Worker:
         case = Case.from_json(request["case"])
         key = json.dumps([case.to_json(), request["seed"], request["data"], request["caches"]])
         if key not in self._works:
-            if not request.get("keep"):
-                self._drop({})
+            if self._works and not request.get("keep"):
+                self._drop(request)
             self._works[key] = self._begin(case, request)
         self._work = self._works[key]
         implementation = self._catalog.implementation(case.family, request["implementation"])
@@ -302,41 +307,39 @@ class Worker:
 
     def _searched(self, request: Mapping[str, Any]) -> tuple[Case, Any, Target]:
         catalog, case = self._imported(request), Case.from_json(request["case"])
-        target = Target(**{**request["target"], "features": tuple(request["target"]["features"])})
-        return case, catalog.implementation(case.family, request["implementation"]), target
+        return case, catalog.implementation(case.family, request["implementation"]), _target_of(request)
 
     def _race(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from gemmgate.suite.measure.race import Race
-        from gemmgate.suite.measure.rotation import free_share
 
         if request["step"] == "begin":
             case = Case.from_json(request["case"])
-            self._forget()
-            if free_share(self._device) < _ROOM:
-                self._free_memory()
+            self._drop({"reuse": True})
             self._work, self._key = self._begin(case, request), None
             found = partial(self._catalog.implementation, case.family)
             self._racing = Race(self._bench, self._work, found)
         return self._racing.answer(request)
 
     def _drop(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        self._forget()
-        self._free_memory()
-        return {}
+        """Lets go of all cases. With `reuse` the allocator keeps what it holds while there is room.
 
-    def _forget(self) -> None:
-        """Lets go of all cases."""
+        To give it back, and to have it again, takes the device some hundredths of a second each.
+        """
+        from gemmgate.suite.measure.rotation import free_share
+
+        had_any = self._work is not None
         self._work = self._racing = None
         self._works.clear()
         self._visits.clear()
         gc.collect()
-
-    def _free_memory(self) -> None:
-        """Gives back what the allocator holds, which takes the device some hundredths of a second."""
-        if self._device.type == "cuda":
+        if had_any and not self._has_dropped:  # what a first case imports and keeps, such as the compilers, stays too
+            gc.freeze()
+            self._has_dropped = True
+        if self._device.type == "cuda" and not (request.get("reuse") and free_share(self._device) >= _ROOM):
             import torch
 
             torch.cuda.empty_cache()
+        return {}
 
     def _at(self, implementation: str, step: str) -> None:
         self._write({"id": self._request["id"], "at": {"implementation": implementation, "step": step}})
@@ -347,6 +350,10 @@ class Worker:
     def _write(self, message: Mapping[str, Any]) -> None:
         self._replies.write(json.dumps(message) + "\n")
         self._replies.flush()
+
+
+def _target_of(request: Mapping[str, Any]) -> Target:
+    return Target(**{**request["target"], "features": tuple(request["target"]["features"])})
 
 
 def _flags(precision: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ from gemmgate.suite.tuning.pace import Pace, rules_of
 from gemmgate.suite.tuning.pool import Pool
 from gemmgate.suite.tuning.racing import Search, search
 from gemmgate.suite.tuning.rows import common_columns, failed_pick, search_rows, skipped_row, sweep_rows
-from gemmgate.suite.workers import Worker
+from gemmgate.suite.workers import Worker, told_steps
 
 AHEAD = 3
 """Cases whose first candidates are compiled while one is raced."""
@@ -29,8 +29,6 @@ _LAST_WINNERS = 3
 _ATTEMPTS = 6
 _PATIENCE = 2
 """Times its share of the time after which a search goes to its finals."""
-_TOLD_S = 0.5
-"""A step of the racing worker that takes less in all is not worth telling."""
 _SCORING_S = 1.5
 """About what it takes to check and to score the best of all tiles."""
 
@@ -110,7 +108,7 @@ class Tuner:
             "total": time.monotonic() - self.begun,
             "compiling": self.pool.compile_s,
             "waiting": self.pool.waited_s,
-            **{step: step_s for step, step_s in self._steps_s.most_common() if step_s >= _TOLD_S},
+            **told_steps(self._steps_s),
         }
 
     def _searchable(self) -> list[Item]:
