@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from gemmgate.suite.errors import UnreadableError, UsageError
 from gemmgate.suite.learning.points import Point
 from gemmgate.suite.learning.score import Scored, score
 from gemmgate.suite.tuning.ranges import Range, find_ranges
+from gemmgate.suite.tuning.tables import spelled
 
 MOST_RANGES = 5
 EACH_COSTS = 0.0005
@@ -27,7 +29,16 @@ class Found:
 
     def entries(self) -> list[dict[str, Any]]:
         """As a tuned table has them. The tile is left to the implementation, which has one for each case."""
-        return [{"up_to": r.up_to, "implementation": r.candidate, "tile": None} for r in self.ranges]
+        return [
+            {"up_to": r.up_to, "implementation": r.candidate, "tile": None, "measured": list(r.measured)}
+            for r in self.ranges
+        ]
+
+    @property
+    def gaps(self) -> list[tuple[int, int]]:
+        """Neighbouring first sizes, one more than twice the other, between which an end of a range was put."""
+        sizes = [one.measured for one in self.ranges]
+        return [(low, high) for (_, low), (high, _) in pairwise(sizes) if high > 2 * low]
 
 
 def key_of(point: Point) -> str:
@@ -69,6 +80,6 @@ def into_table(text: str, found: Sequence[Found]) -> str:
     try:
         table: Mapping[str, Any] = json.loads(text)
         ranges = {**table.get("ranges", {}), **{one.key: one.entries() for one in found}}
-        return json.dumps({**table, "entries": table["entries"], "ranges": ranges}, indent=1) + "\n"
+        return spelled({**table, "entries": table["entries"], "ranges": ranges})
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnreadableError(f"This is no tuned table ({error!r}): `gemmgate tune` writes one.") from error
