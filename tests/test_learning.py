@@ -387,7 +387,7 @@ def test_ranges_say_where_nothing_was_measured(tmp_path: Path) -> None:
     assert "Below 4 the first range goes on" in joined
 
 
-@pytest.mark.parametrize("content", [None, "[]", "{}", "not JSON"])
+@pytest.mark.parametrize("content", [None, "[]", "{}", '{"entries": ["a"]}', "not JSON"])
 def test_ranges_need_a_table(tmp_path: Path, content: str | None) -> None:
     """Ranges go into a table that is there: a missing file and one that is none are answered with the path."""
     path = tmp_path / "table.json"

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from gemmgate.suite.cli import _options, _terminal
+from gemmgate.suite.cli._stored import loaded
 from gemmgate.suite.errors import UsageError, unknown
 from gemmgate.suite.learning.fit import DEPTHS, learn
 from gemmgate.suite.learning.points import Point, collect, dispatchers
@@ -19,6 +20,7 @@ from gemmgate.suite.report import text
 from gemmgate.suite.report.dispatch_map import tree_map
 from gemmgate.suite.report.learning import learned_blocks, ranges_blocks, said_of_held_out, score_blocks
 from gemmgate.suite.store.files import explained, legible
+from gemmgate.suite.tuning.tables import spelled
 
 ORDER = 65
 
@@ -69,7 +71,7 @@ def command(
     what was measured it refuses, and the yardstick is run.
     """
     store = _options.store(results)
-    read = [store.load(reference) for reference in runs or ["latest"]]
+    read = [loaded(store, reference) for reference in runs or ["latest"]]
     rows = [row for run in read for row in run.rows]
     if not family:
         families = sorted({row.family for row in rows})
@@ -85,7 +87,7 @@ def command(
         _terminal.put(text.render(ranges_blocks(found), width=_terminal.width(), color=_terminal.color()))
         with legible(ranges):
             table = into_table(ranges.read_text(encoding="utf-8"), found)
-        _write(ranges, table)
+        _write(ranges, spelled(table))
         return
     learned = learn(family, points, depth)
     _terminal.put(text.render(learned_blocks(learned), width=_terminal.width(), color=_terminal.color()))

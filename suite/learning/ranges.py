@@ -12,7 +12,6 @@ from gemmgate.suite.errors import UnreadableError, UsageError
 from gemmgate.suite.learning.points import Point
 from gemmgate.suite.learning.score import Scored, score
 from gemmgate.suite.tuning.ranges import Range, find_ranges
-from gemmgate.suite.tuning.tables import spelled
 
 MOST_RANGES = 5
 EACH_COSTS = 0.0005
@@ -72,14 +71,14 @@ def _found(key: str, points: Sequence[Point], most: int) -> Found:
     return Found(key, ranges, tuple(score(points, choose)))
 
 
-def into_table(text: str, found: Sequence[Found]) -> str:
-    """A tuned table's JSON with these ranges in place of those of the same keys.
+def into_table(text: str, found: Sequence[Found]) -> dict[str, Any]:
+    """A tuned table, given as JSON, with these ranges in place of those of the same keys.
 
     Raises `UnreadableError` where it is no table.
     """
     try:
         table: Mapping[str, Any] = json.loads(text)
         ranges = {**table.get("ranges", {}), **{one.key: one.entries() for one in found}}
-        return spelled({**table, "entries": table["entries"], "ranges": ranges})
+        return {**table, "entries": dict(table["entries"]), "ranges": ranges}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnreadableError(f"This is no tuned table ({error!r}): `gemmgate tune` writes one.") from error
