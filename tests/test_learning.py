@@ -344,6 +344,19 @@ def test_command_learns_from_no_dispatcher(tmp_path: Path) -> None:
     assert "mean regret 1.000" in scored
 
 
+def test_score_leaves_out_what_was_chosen_and_not_timed(tmp_path: Path) -> None:
+    """Cases on which the choice itself has no time say nothing of what it cost: they are counted and left out."""
+    whole = [
+        *_rows(tokens=(1, 8, 64, 512), experts=(32, 128)),
+        *_rows(lambda t, n: {"chooser": 8e-6}, (1, 8, 64, 512), (32, 128), algorithm="few (tuned)"),
+    ]
+    # 12 shapes at 4 T. With 8 tokens nothing but the library is timed beside the dispatcher.
+    rows = [one for one in whole if one.dims["t"] != 8 or one.implementation in ("library", "chooser")]
+    result = _run_learn(tmp_path, "--family", "made", "--score", "chooser", rows=rows)
+    assert "12 cases left out: what chooser chose was not timed by itself there." in result.output
+    assert "36 cases" in result.output and "mean regret 2.000" in result.output
+
+
 def test_nothing_within_the_others_is_said() -> None:
     """Where every group is an end of what is known, the function does not claim a regret of 1."""
     ends = [point for point in collect(_rows(), "made") if point.dims["k"] in (HIDDEN[0], HIDDEN[-1])]
