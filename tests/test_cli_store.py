@@ -101,6 +101,14 @@ def test_compare_says_that_a_side_is_not_finished(store: Store, invoke: Invoke) 
     assert f"run {other} was interrupted after 1 rows" in invoke("compare", ID, other).stderr
 
 
+def test_a_history_names_what_it_leaves_out(store: Store, invoke: Invoke) -> None:
+    """Steps are found in finished runs; one that was interrupted is named."""
+    make_store(store)
+    other = "20261130T100000Z-bbbbbbbbbb"
+    interrupted(store, make_run(other), make_row())
+    assert f"left out: run {other} was interrupted; `gemmgate show {other}`" in invoke("history").stderr
+
+
 def test_show_a_baseline(store: Store, invoke: Invoke) -> None:
     """`baseline:<machine>` is a run like any other."""
     make_store(store)
