@@ -73,6 +73,9 @@ def read_model(path: Path, tokens: Sequence[int]) -> tuple[list[Shape], list[str
     try:
         model = _Model(config)
         products = list(model.products())
+        for one in products:
+            if min(one.n, one.k) < 1:
+                raise ValueError(f"its product {one.name} would be {one.n} by {one.k}")
     except ValueError as error:
         raise UnreadableError(f"{file}: {error}. Is it the config of a language model on Hugging Face?") from error
     where = file.parent.name if file.name == "config.json" and file.parent.name else file.name
@@ -141,6 +144,8 @@ class _Model:
 
     def _moe(self, layers: int) -> Iterator[Product]:
         experts, each = self._need("experts"), self._need("experts_per_token")
+        if each > experts:
+            raise ValueError(f"it has {experts} experts, and each token goes to {each}")
         size = self._get("moe_intermediate_size") or self._need("intermediate_size")
         yield Product("router", "router", experts, self.hidden, layers)
         yield from self._feed_forward("expert", "expert", size, layers, (experts, each))
@@ -165,10 +170,15 @@ class _Model:
         named = self._config.get("moe_layers")
         if isinstance(named, list) and named:
             return layer in named
-        if layer < self._get("first_k_dense_replace") or layer in (self._config.get("mlp_only_layers") or ()):
+        dense = self._config.get("mlp_only_layers") or []
+        if not isinstance(dense, list):
+            raise ValueError(f"field 'mlp_only_layers' is {json.dumps(dense)[:40]}, which is no list")
+        if layer < self._get("first_k_dense_replace") or layer in dense:
             return False
         freq = self._config.get("moe_layer_freq")
         if isinstance(freq, list):
+            if len(freq) < self.layers:
+                raise ValueError(f"field 'moe_layer_freq' has {len(freq)} entries for {self.layers} layers")
             return bool(freq[layer])
         step = self._get("interleave_moe_layer_step") or self._get("decoder_sparse_step")
         if step:
@@ -192,6 +202,8 @@ class _Model:
             value = self._config.get(key)
             if isinstance(value, bool) or not isinstance(value, int | float | None):
                 raise ValueError(f"field '{key}' is {json.dumps(value)[:40]}, which is no number")
+            if value and (not math.isfinite(value) or value < 0 or value != int(value)):
+                raise ValueError(f"field '{key}' is {value}, which is no whole number of 0 or more")
             if value:
                 return int(value)
         return 0

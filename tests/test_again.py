@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from gemmgate.suite.again import go_on, without
-from gemmgate.suite.cli import _terminal, show
+from gemmgate.suite.cli import _stored, _terminal
 from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.judged import _repro
-from gemmgate.suite.store import Store
+from gemmgate.suite.store import Reading, Store
 from tests.program import ID, Invoke, invoke, store  # noqa: F401  fixtures among them
 from tests.stored import interrupted, make_row, make_run
 
@@ -83,10 +82,8 @@ def test_show_names_the_store_of_an_interrupted_run(store: Store, invoke: Invoke
     interrupted(store, make_run(command="gemmgate run --case a --device cpu"), make_row())
     said = invoke("show").stderr
     assert f"after 1 rows: `gemmgate run --resume {ID} --device cpu --results {store.root}` goes on." in said
-    trial = SimpleNamespace(
-        run=make_run(command="gemmgate try f.py:f", rows=(make_row(),)), state="interrupted", notes=()
-    )
-    assert show.remarks(trial, store.root) == [f"run {ID} was interrupted after 1 rows."]  # type: ignore[arg-type]
+    trial = Reading(make_run(command="gemmgate try f.py:f", rows=(make_row(),)), "interrupted")
+    assert _stored.remarks(trial, store.root) == [f"run {ID} was interrupted after 1 rows."]
 
 
 def test_a_gate_is_repeated_with_its_folder_of_families() -> None:

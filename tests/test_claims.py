@@ -417,6 +417,7 @@ def test_pages_command(checkout: tuple[Path, Store], monkeypatch: pytest.MonkeyP
         ("h200", "should be NAME=RUN"),
         ("h100=latest", "Did you mean h200?"),
         ("h200=latest", "is interrupted: finish it"),
+        ("h200=latest", "or as it is with `gemmgate runs --finish 20260131T120000Z-0a1b2c3d4e`."),
         ("h200=20260101T000000Z-0a1b2c3d4e-dirty", "uncommitted changes"),
         ("h200=nothing", "No run matches 'nothing'"),
     ],

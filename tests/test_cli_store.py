@@ -7,6 +7,7 @@ import csv
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +75,40 @@ def test_show_says_that_a_run_is_not_finished(store: Store, invoke: Invoke) -> N
         assert f"run {ID} goes on: 1 rows so far." in invoke("show").stderr
 
 
+@pytest.mark.parametrize(
+    "command", [("show",), ("report", "--output", "r.html"), ("learn", "--family", "dense_splitk")]
+)
+def test_which_of_several_is_not_finished_is_said(
+    command: tuple[str, ...], store: Store, invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of several runs that are read as one, the interrupted one is named, with its own rows and a command that takes
+    it, by whatever shows them or learns from them.
+    """
+    monkeypatch.chdir(tmp_path)
+    make_store(store)
+    other = "20261130T100000Z-bbbbbbbbbb"
+    interrupted(store, make_run(other), make_row(), make_row(implementation="own"))
+    said = invoke(command[0], f"{ID},{other}", *command[1:]).stderr
+    assert f"run {other} was interrupted after 2 rows: `gemmgate run --resume {other} --results" in said
+    assert f"{ID},{other} was" not in said
+
+
+def test_compare_says_that_a_side_is_not_finished(store: Store, invoke: Invoke) -> None:
+    """A comparison with half a run names it, since the other half is missing from the table."""
+    make_store(store)
+    other = "20261130T100000Z-bbbbbbbbbb"
+    interrupted(store, make_run(other), make_row())
+    assert f"run {other} was interrupted after 1 rows" in invoke("compare", ID, other).stderr
+
+
+def test_a_history_names_what_it_leaves_out(store: Store, invoke: Invoke) -> None:
+    """Steps are found in finished runs; one that was interrupted is named."""
+    make_store(store)
+    other = "20261130T100000Z-bbbbbbbbbb"
+    interrupted(store, make_run(other), make_row())
+    assert f"left out: run {other} was interrupted; `gemmgate show {other}`" in invoke("history").stderr
+
+
 def test_show_a_baseline(store: Store, invoke: Invoke) -> None:
     """`baseline:<machine>` is a run like any other."""
     make_store(store)
@@ -100,6 +135,23 @@ def test_runs_as_json(store: Store, invoke: Invoke) -> None:
         "path": str(store.root / "runs" / "nvidia-h200-141g" / f"{ID}.parquet"),
         "note": "",
     }
+
+
+def test_runs_finish_what_was_interrupted(store: Store, invoke: Invoke) -> None:
+    """`--finish` makes the file of an interrupted run from its journal, with the same rows; one that goes on, and one
+    that is finished, are left as they are.
+    """
+    path = interrupted(store, make_run(), make_row(), make_row(implementation="own"))
+    before = store.load(ID)
+    with store.resume(ID, make_run()):
+        held = invoke("runs", "--finish", ID)
+    assert held.exit_code == 3 and "is being written by process" in held.stderr
+    final = path.with_suffix(".parquet")
+    assert f"stored as {final}" in invoke("runs", "--finish", ID).stderr
+    assert not path.exists() and final.exists()
+    assert store.read(ID).state == "finished" and store.load(ID).rows == before.rows
+    again = invoke("runs", "--finish", ID)
+    assert again.exit_code == 2 and f"{ID} is finished already" in again.stderr
 
 
 def test_runs_as_a_table(store: Store, invoke: Invoke) -> None:

@@ -344,6 +344,19 @@ def test_command_learns_from_no_dispatcher(tmp_path: Path) -> None:
     assert "mean regret 1.000" in scored
 
 
+def test_score_leaves_out_what_was_chosen_and_not_timed(tmp_path: Path) -> None:
+    """Cases on which the choice itself has no time say nothing of what it cost: they are counted and left out."""
+    whole = [
+        *_rows(tokens=(1, 8, 64, 512), experts=(32, 128)),
+        *_rows(lambda t, n: {"chooser": 8e-6}, (1, 8, 64, 512), (32, 128), algorithm="few (tuned)"),
+    ]
+    # 12 shapes at 4 T. With 8 tokens nothing but the library is timed beside the dispatcher.
+    rows = [one for one in whole if one.dims["t"] != 8 or one.implementation in ("library", "chooser")]
+    result = _run_learn(tmp_path, "--family", "made", "--score", "chooser", rows=rows)
+    assert "12 cases left out: what chooser chose was not timed by itself there." in result.output
+    assert "36 cases" in result.output and "mean regret 2.000" in result.output
+
+
 def test_nothing_within_the_others_is_said() -> None:
     """Where every group is an end of what is known, the function does not claim a regret of 1."""
     ends = [point for point in collect(_rows(), "made") if point.dims["k"] in (HIDDEN[0], HIDDEN[-1])]
@@ -353,23 +366,41 @@ def test_nothing_within_the_others_is_said() -> None:
 
 
 def test_command_writes_ranges(tmp_path: Path) -> None:
-    """`--ranges` puts split points at the rule's into a table that is there, keeps its entries, and says the regret."""
+    """`--ranges` puts split points between the rule's into a table that is there, and says the regret; entries stay as
+    they are, a line each.
+    """
     path = tmp_path / "table.json"
     path.write_text(json.dumps({"schema": 1, "entries": {"kept": {}}, "ranges": {"other": []}}))
     result = _run_learn(tmp_path, "--family", "made", "--ranges", str(path))
     assert result.exit_code == 0, result.output
     table = json.loads(path.read_text())
     assert table["entries"] == {"kept": {}} and table["ranges"]["other"] == []
+    # `few` takes 4 us at 8 tokens and 5 at 64, `some` 8 and 4: 8 * 8^(ln 2 / (ln 2 + ln 1.25)) = 38.6. `some` takes 4
+    # at 64 and 8 at 512, `library` the other way round: 64 sqrt(8) = 181.02.
     assert table["ranges"]["n128-k2048-bf16-acc32-row-none"] == [
-        {"up_to": 8, "implementation": "few", "tile": None},
-        {"up_to": 64, "implementation": "some", "tile": None},
-        {"up_to": 512, "implementation": "library", "tile": None},
+        {"up_to": 38, "implementation": "few", "tile": None, "measured": [1, 8]},
+        {"up_to": 181, "implementation": "some", "tile": None, "measured": [64, 64]},
+        {"up_to": 512, "implementation": "library", "tile": None, "measured": [512, 512]},
     ]
     assert len(table["ranges"]) == 1 + 3 * len(HIDDEN)
     assert "mean regret 1.000" in result.output
+    assert path.read_text().count("\n") == len(table["ranges"]) + 8
 
 
-@pytest.mark.parametrize("content", [None, "[]", "{}", "not JSON"])
+def test_ranges_say_where_nothing_was_measured(tmp_path: Path) -> None:
+    """An end between sizes far apart, and a first range below the least size, are said to be assumed."""
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps({"schema": 1, "entries": {}}))
+    rows = _rows(tokens=(4, 8, 64, 256), experts=(128,))
+    said = _run_learn(tmp_path, "--family", "made", "--ranges", str(path), rows=rows).output
+    joined = " ".join(said.split())
+    assert "Between 8 and 64 nothing was measured, and a range of n128-k1024-bf16-acc32" in joined
+    assert "and 4 more" in joined
+    assert "Between 4 and 8" not in joined
+    assert "Below 4 the first range goes on" in joined
+
+
+@pytest.mark.parametrize("content", [None, "[]", "{}", '{"entries": ["a"]}', "not JSON"])
 def test_ranges_need_a_table(tmp_path: Path, content: str | None) -> None:
     """Ranges go into a table that is there: a missing file and one that is none are answered with the path."""
     path = tmp_path / "table.json"

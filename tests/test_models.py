@@ -302,6 +302,28 @@ def test_what_is_no_config(tmp_path: Path, text: str, said: str) -> None:
     assert str(tmp_path / "config.json") in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("moe_layer_freq", [1, 0], "field 'moe_layer_freq' has 2 entries for 48 layers"),
+        ("mlp_only_layers", 5, "field 'mlp_only_layers' is 5, which is no list"),
+        ("hidden_size", float("inf"), "field 'hidden_size' is inf, which is no whole number of 0 or more"),
+        ("hidden_size", float("nan"), "field 'hidden_size' is nan, which is no whole number of 0 or more"),
+        ("hidden_size", 2048.5, "field 'hidden_size' is 2048.5, which is no whole number"),
+        ("num_key_value_heads", -4, "field 'num_key_value_heads' is -4, which is no whole number"),
+        ("num_experts_per_tok", 999, "it has 128 experts, and each token goes to 999"),
+        ("head_dim", None, "its product qkv would be 0 by 2048"),
+    ],
+)
+def test_fields_that_fit_no_model(tmp_path: Path, field: str, value: object, said: str) -> None:
+    """A field whose value no model can have is named with the value, and never a traceback or a product of nothing."""
+    heads = {"num_attention_heads": 4096} if field == "head_dim" else {}
+    (tmp_path / "config.json").write_text(json.dumps({**configs.QWEN3_30B_A3B, **heads, field: value}))
+    with pytest.raises(UnreadableError) as error:
+        read_model(tmp_path, (1,))
+    assert said in str(error.value)
+
+
 def test_a_config_that_is_not_there(tmp_path: Path) -> None:
     """A folder without a config is named with the reason."""
     with pytest.raises(UsageError, match=r"config\.json: No such file"):

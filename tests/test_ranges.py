@@ -32,7 +32,9 @@ def brute_force(times_s: Times, most: int, weights: dict[int, float] | None = No
     for count in range(1, min(most, len(points)) + 1):
         for ends in itertools.combinations(points[:-1], count - 1):
             for chosen in itertools.product(names, repeat=count):
-                ranges = tuple(Range(end, name) for end, name in zip((*ends, points[-1]), chosen, strict=True))
+                ranges = tuple(
+                    Range(end, name, (end, end)) for end, name in zip((*ends, points[-1]), chosen, strict=True)
+                )
                 best = min(best, regret_of(ranges, times_s, weights))
     return best
 
@@ -62,25 +64,53 @@ def test_no_split_is_better(times_s: Times, most: int, weighted: bool) -> None:
     assert regret_of(found.ranges, times_s, weights) == pytest.approx(least, abs=1e-12)
     assert len(found.ranges) <= most and found.ranges[-1].up_to == max(times_s)
     assert [one.up_to for one in found.ranges] == sorted({one.up_to for one in found.ranges})
+    for low, high in itertools.pairwise(found.ranges):
+        assert low.measured[0] <= low.measured[1] <= low.up_to < high.measured[0]
 
 
 def test_a_crossover_is_found() -> None:
-    """Where one is faster up to 8 and the other from 16 on, two ranges have no regret, and one has the lesser."""
+    """Where one is faster up to 8 and the other from 16 on, two ranges have no regret, and one has the lesser; they
+    meet at 8 sqrt(2), where the times would be the same.
+    """
     times_s = {1: {"a": 1.0, "b": 2.0}, 8: {"a": 1.0, "b": 1.5}, 16: {"a": 3.0, "b": 2.0}, 64: {"a": 9.0, "b": 2.0}}
-    assert find_ranges(times_s, 2) == Ranges((Range(8, "a"), Range(64, "b")), 0.0)
-    assert find_ranges(times_s, 1).ranges == (Range(64, "b"),)
+    assert find_ranges(times_s, 2) == Ranges((Range(11, "a", (1, 8)), Range(64, "b", (16, 64))), 0.0)
+    assert find_ranges(times_s, 1).ranges == (Range(64, "b", (1, 64)),)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "up_to"),
+    [
+        ({"a": 5.0, "b": 10.0}, {"a": 10.0, "b": 5.0}, 128),  # half-way: 64 * 4^(1/2)
+        ({"a": 1.0, "b": 8.0}, {"a": 2.0, "b": 1.0}, 181),  # ln 8 of ln 8 + ln 2: 64 * 4^(3/4) = 181.02
+        ({"a": 5.0, "b": 5.0001}, {"a": 9.0, "b": 5.0}, 64),  # as fast at 64: from there on b
+        ({"a": 4.0, "b": 5.0}, {"a": 5.0, "b": 4.9999}, 255),  # as fast at 256
+        ({"a": 4.0}, {"b": 5.0}, 128),  # neither has both times: the geometric middle
+        ({"a": 4.0, "b": 5.0}, {"b": 5.0}, 64),  # only b has: it is known on either side
+        ({"a": 4.0}, {"a": 6.0, "b": 5.0}, 255),  # only a has
+    ],
+)
+def test_ranges_meet_where_times_cross(low: dict[str, float], high: dict[str, float], up_to: int) -> None:
+    """Between 64 and 256 one choice ends where its time, as a power of the size, becomes the other's."""
+    times_s = {1: {"a": 1.0}, 64: low, 256: high, 1024: {"b": 1.0}}
+    assert find_ranges(times_s, 2).ranges == (Range(up_to, "a", (1, 64)), Range(1024, "b", (256, 1024)))
+
+
+def test_neighbours_leave_nothing_between() -> None:
+    """A range that ends at 8 where the next begins at 9 ends at 8, wherever times would cross."""
+    times_s = {8: {"a": 1.0, "b": 9.0}, 9: {"a": 1.1, "b": 1.0}}
+    assert [one.up_to for one in find_ranges(times_s, 2).ranges] == [8, 9]
 
 
 def test_a_range_has_its_price() -> None:
     """A third range that saves a tenth of a percent is not made where each must save a half."""
     times_s = {1: {"a": 1.0, "b": 1.1}, 2: {"a": 1.003, "b": 1.0}, 4: {"a": 1.0, "b": 1.1}, 9: {"a": 5.0, "b": 1.0}}
     assert len(find_ranges(times_s, 4).ranges) == 4
-    assert find_ranges(times_s, 4, each_costs=0.005).ranges == (Range(4, "a"), Range(9, "b"))
+    assert find_ranges(times_s, 4, each_costs=0.005).ranges == (Range(4, "a", (1, 4)), Range(9, "b", (9, 9)))
 
 
 def test_neighbours_with_one_choice_are_one_range() -> None:
     """Where one candidate is best everywhere there is one range, however many are allowed."""
-    assert find_ranges({1: {"a": 1.0}, 2: {"a": 1.0}, 3: {"a": 1.0}}, 3).ranges == (Range(3, "a"),)
+    assert find_ranges({1: {"a": 1.0}, 2: {"a": 1.0}, 3: {"a": 1.0}}, 3).ranges == (Range(3, "a", (1, 3)),)
 
 
 @pytest.mark.parametrize(("times_s", "most"), [({}, 1), ({1: {"a": 1.0}}, 0), ({1: {}}, 1)])

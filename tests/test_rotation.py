@@ -1,11 +1,15 @@
 """The ring of fresh inputs."""
 
+import weakref
+from types import SimpleNamespace
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="rings hold tensors")
 
 from gemmgate.suite.measure import rotation  # noqa: E402  torch first
 from gemmgate.suite.measure.refusal import status_of  # noqa: E402
+from gemmgate.suite.measure.work import Work  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -41,6 +45,37 @@ def test_a_ring_that_memory_cannot_hold_is_not_cold_and_says_why():
     assert not ring.cold
     assert len(ring.slots) == 1
     assert "MiB" in ring.why
+
+
+def test_a_serving_ring_holds_its_activations_once(monkeypatch):
+    """Ten thousand large activations that one slot's replace are never there together, nor counted as if they were:
+    only weights need memory, of a slot each. So it is with the ring of twice its size.
+    """
+    alive = weakref.WeakSet()
+    most = 0
+
+    def make(slot):
+        nonlocal most
+        made = {"x": torch.full((64, 1024), float(slot)), "w": torch.full((2, 1024), float(slot))}
+        alive.add(made["x"])
+        most = max(most, len(alive))
+        return made
+
+    # 256 KiB of x and 8 KiB of w; 192 KiB of cache: three slots of both, 72 slots of w. A quarter of 8 MiB holds those
+    # of w, 576 KiB, and not 72 of both, 18 MiB.
+    monkeypatch.setattr(rotation, "_memory_bytes", lambda device: (8 * 2**20, 8 * 2**20))
+    family = SimpleNamespace(name="made", activations=("x",))
+    ring = rotation.build_ring(make, cache_bytes=192 * 2**10, device=CPU)
+    work = Work(None, family, make, None, ring, CPU, 192 * 2**10)  # type: ignore[arg-type]
+    serving = work.ring_of("serving")
+    assert [float(slot["w"][0, 0]) for slot in serving.slots] == list(range(72))
+    assert {slot["x"].data_ptr() for slot in serving.slots} == {ring.slots[0]["x"].data_ptr()}
+    doubled = work.doubled_ring("serving")
+    assert len(doubled.slots) == 144 and len({slot["w"].data_ptr() for slot in doubled.slots}) == 144
+    assert most <= 3 + 2  # those of the cold ring, the one that is made, and the one before it
+    monkeypatch.setattr(rotation, "_memory_bytes", lambda device: (2**20, 2**20))
+    short = rotation.serving_ring(ring, make, ("x",), 192 * 2**10, CPU)
+    assert not short.cold and "MiB" in short.why
 
 
 def test_tensors_are_found_in_any_nesting():

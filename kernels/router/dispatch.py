@@ -1,7 +1,8 @@
 """logits = x @ w^T + bias by whatever is fastest for T, N and K on this device: the family's public function.
 
 The choice is pure: the tuned range of T that the call lies in, else the tuned case or that of the next larger T that
-was tuned, where it is at most twice as large, else a rule. Within a range the tile is the range's own. `dispatch` is
+was tuned, where it is at most twice as large, else a rule. A case that was itself tuned comes before a range whose
+measured T do not reach it. Within a range the tile is the range's own. `dispatch` is
 that choice as an implementation; its `algorithm` says which tier ran and why.
 Beside it, to show what the choice is worth: `hand_ranges`, with ranges as one would write them down (up to 1, 128, 512
 and above), each with the tile of its upper end, as a tuner takes it that looks there only; and `single_choice`, one
@@ -34,11 +35,17 @@ TIERS: dict[str, Implementation] = {
     **library.IMPLEMENTATIONS,
 }
 """What may be chosen, by name."""
-_MOST_DOT_PRODUCTS = {2: math.inf, 8: 13e6, 64: 6e6}
-"""By the most tokens: up to how many products, T N K, dot products are faster than tensor cores in two launches."""
+_MOST_DOT_PRODUCTS = {2: math.inf, 8: 13e6, 16: 6e6}
+"""By the most tokens: up to how many products, T N K, dot products are faster than tensor cores in two launches. Beyond
+the last nobody measured them.
+"""
+_UNHELD_TOKENS, _MOST_UNHELD_PRODUCTS = 4, 6e6
+"""Beyond so many tokens fewer products, where a program cannot ask for all that it reads before it multiplies."""
 _MOST_DOT_FP32_TOKENS = 16
-_MOST_SPLIT_LOGITS, _MOST_SPLIT_LOGITS_PER_K = 2**16, 16
-"""Logits, T N, and logits for each of K: beyond either a library's tiles are full, or K too short to be shared out."""
+_MOST_SPLIT_LOGITS, _MOST_SPLIT_LOGITS_PER_K, _MOST_SPLIT_TOKENS = 2**16, 16, 1024
+"""Logits, T N, and logits for each of K: beyond either a library's tiles are full, or K too short to be shared out.
+Tokens: beyond them tensor cores won nowhere.
+"""
 _SINGLE_TOKENS = 16
 
 
@@ -53,13 +60,15 @@ class Choice:
 
 def choose(case: Case, target: Target) -> Choice:
     """The fastest tier known for a case on a target."""
-    piece = tables.range_of(case, target)
-    if piece is not None and (choice := _tuned_choice(piece, case, target, f"tuned range up to {piece['up_to']}")):
-        return choice
-    found = tables.entry_of(case, target)
-    if found is not None and (choice := _tuned_choice(found[1], case, target, f"tuned for {found[0]}")):
-        return choice
-    return Choice(_by_rule(case, target), None, "rule")
+    tuned = []
+    piece, found = tables.range_of(case, target), tables.entry_of(case, target)
+    if piece is not None:
+        tuned.append((piece, f"tuned range up to {piece['up_to']}"))
+    if found is not None:
+        knows_better = found[0] in tables.own_names(case) and piece is not None and not tables.reaches(piece, case)
+        tuned.insert(0 if knows_better else len(tuned), (found[1], f"tuned for {found[0]}"))
+    choices = (_tuned_choice(entry, case, target, why) for entry, why in tuned)
+    return next(filter(None, choices), None) or Choice(_by_rule(case, target), None, "rule")
 
 
 def _tuned_choice(entry: Mapping[str, Any], case: Case, target: Target, why: str) -> Choice | None:
@@ -72,15 +81,15 @@ def _tuned_choice(entry: Mapping[str, Any], case: Case, target: Target, why: str
 
 def _by_rule(case: Case, target: Target) -> str:
     t, n, k = sizes(case)
-    if _is_few(case) and _is_possible(dot_product.NAME, case, target):
+    if _is_few(case, target) and _is_possible(dot_product.NAME, case, target):
         return dot_product.NAME
-    are_few = t * n <= min(_MOST_SPLIT_LOGITS, _MOST_SPLIT_LOGITS_PER_K * k)
+    are_few = t <= _MOST_SPLIT_TOKENS and t * n <= min(_MOST_SPLIT_LOGITS, _MOST_SPLIT_LOGITS_PER_K * k)
     if are_few and _is_possible(split_k.NAME, case, target):
         return split_k.NAME
     return best_library(case, target)
 
 
-def _is_few(case: Case) -> bool:
+def _is_few(case: Case, target: Target) -> bool:
     """Whether dot products are faster than what else there is, by what an H200 took: dot products read all of x for
     every few experts, tensor cores need a second launch.
     """
@@ -88,6 +97,8 @@ def _is_few(case: Case) -> bool:
     if case.dtype == "fp32":
         return t <= _MOST_DOT_FP32_TOKENS
     most = next((products for tokens, products in _MOST_DOT_PRODUCTS.items() if t <= tokens), 0)
+    if t > _UNHELD_TOKENS and not dot_product.is_held_by_rule(case, target):
+        most = min(most, _MOST_UNHELD_PRODUCTS)
     return t * n * k <= most
 
 

@@ -88,36 +88,67 @@ def choose_tile(case: Case, target: Target) -> Tile:
     return Tile(**tuned) if tuned is not None else _by_rule(case, target)
 
 
+def is_held_by_rule(case: Case, target: Target) -> bool:
+    """Whether a tile by rule asks for all that its programs read before they multiply, whatever was tuned."""
+    return _by_rule(case, target).strong == HELD
+
+
 def _by_rule(case: Case, target: Target) -> Tile:
-    """What 38 searches on an H200 have in common: docs/findings/2026-11-30-router-tiles.md."""
+    """What 64 searches on an H200 have in common: docs/findings/2026-11-30-router-tiles.md."""
     t, n, k = sizes(case)
     multiprocessors = target.sm_count or 8
-    num_warps = _widest(k, case.dtype, 0.35 if t <= 2 else 0.2)
+    num_warps = _warps(t, n, k, case.dtype, multiprocessors)
     block_n = _experts(t, n, num_warps, triton.cdiv(k, elements_at_once(case.dtype, num_warps)), multiprocessors)
     columns = triton.cdiv(n, block_n)
     # Four tokens: sums of more take more shuffles at the end than reading w again costs, which is in the L1 cache.
     block_t = min(4 if t <= 16 else 16, triton.next_power_of_2(max(t, 1)))
-    # Idle multiprocessors may share the tokens. Parts of K would have to be handed over, a third of the time.
-    while t > 2 and block_t > 1 and 2 * columns * triton.cdiv(t, block_t) <= multiprocessors:
+    # Idle multiprocessors may share the tokens, two small programs each. Parts of K would have to be handed over, a
+    # third of the time.
+    while t > 2 and block_t > 1 and 2 * columns * triton.cdiv(t, block_t) <= _room(block_t, num_warps, multiprocessors):
         block_t //= 2
-    programs = columns * triton.cdiv(max(t, 1), block_t)
     if t > 4 and 3 * columns > 2 * multiprocessors:
         num_warps = min(num_warps, 8)
-    if t > 1 and (columns >= 3 * multiprocessors or programs >= 5 * multiprocessors):
+    if t > 1 and (columns >= 3 * multiprocessors or columns * triton.cdiv(t, block_t) >= 5 * multiprocessors):
         num_warps = min(num_warps, 8 if t == 2 else 4)
     unroll = _unroll(case, 1, num_warps, block_n)
-    strong = _strength(t, block_t, block_n, num_warps, unroll, programs / multiprocessors)
-    return Tile(block_t, block_n, 1, num_warps, unroll, strong)
+
+    def strength(tokens: int) -> int:
+        programs = columns * triton.cdiv(max(t, 1), tokens) / multiprocessors
+        return _strength(t, tokens, block_n, num_warps, unroll, programs)
+
+    if block_t == 4 and strength(4) != HELD and strength(2) == HELD:
+        block_t = 2
+    return Tile(block_t, block_n, 1, num_warps, unroll, strength(block_t))
+
+
+def _room(block_t: int, num_warps: int, multiprocessors: int) -> int:
+    """How many programs may share the tokens."""
+    return multiprocessors * (2 if num_warps <= 4 and block_t > 2 else 1)
 
 
 def _strength(t: int, block_t: int, block_n: int, num_warps: int, unroll: int, programs: float) -> int:
-    """How loads are asked for. Those under way need registers: too many, and fewer programs run at a time."""
-    if t == 1 or unroll == 1:
+    """How loads are asked for. Those under way need registers: too many, and fewer programs run at a time.
+
+    For one token two pieces are asked for at once anyway, of three and more some wait for the first product.
+    """
+    if unroll <= (2 if t == 1 else 1):
         return 0
     needed = 4 * unroll * (block_t + block_n) + block_t * block_n + 2 * (block_t + block_n) + 30
     if _is_ahead(block_t, block_n, unroll) and programs <= _REGISTERS // (32 * num_warps * needed):
         return HELD
-    return int(programs <= 2 and not (block_n == 2 and num_warps == 16))
+    return int(t > 1 and programs <= 2 and not (block_n == 2 and num_warps == 16))
+
+
+def _warps(t: int, n: int, k: int, dtype: str, multiprocessors: int) -> int:
+    """Four warps or more with two pieces of K a thread; with up to five where few experts leave registers for it."""
+    if not 1 < t <= 8:
+        return _widest(k, dtype, 0.35 if t == 1 else 0.2)
+    pieces = 5 if 2 * n <= 3 * multiprocessors else 2
+    for num_warps in (4, 8, 16):
+        at_once = elements_at_once(dtype, num_warps)
+        if 2 <= triton.cdiv(k, at_once) <= pieces and _waste(k, at_once) <= 0.2:
+            return num_warps
+    return _widest(k, dtype, 0.2)
 
 
 def _widest(k: int, dtype: str, waste: float) -> int:
@@ -136,7 +167,7 @@ def _experts(t: int, n: int, num_warps: int, pieces: int, multiprocessors: int) 
         return 4 if t > 8 else 2
     if t == 1:
         return 2 if n > 6 * multiprocessors else 1
-    return 1 if t == 2 and num_warps == 16 and n <= 2 * multiprocessors else 2
+    return 1 if t == 2 and num_warps >= 8 and n <= 2 * multiprocessors else 2
 
 
 def _waste(part: int, at_once: int) -> float:

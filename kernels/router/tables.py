@@ -34,12 +34,17 @@ def entry_of(case: Case, target: Target) -> tuple[str, Mapping[str, Any]] | None
 
     What a library wins at a larger T says nothing of this one: kernels are for the smaller.
     """
-    t, _, _ = sizes(case)
+    own = own_names(case)
     for name in _names(case):
         entry = _tuned.lookup(PACKAGE, name, target)
-        if entry is not None and (entry.get("tile") or name in (case.name, f"{_model_of(case)}-t{t}-{case.dtype}")):
+        if entry is not None and (entry.get("tile") or name in own):
             return name, entry
     return None
+
+
+def own_names(case: Case) -> tuple[str, str]:
+    """What the case itself is called, by its own name and by that of the model whose sizes it has."""
+    return case.name, f"{_model_of(case)}-t{sizes(case)[0]}-{case.dtype}"
 
 
 def _names(case: Case) -> list[str]:
@@ -52,11 +57,19 @@ def _names(case: Case) -> list[str]:
 def range_of(case: Case, target: Target, implementation: str = "") -> Mapping[str, Any] | None:
     """The tuned range of T that a case lies in, over all implementations or of one.
 
-    None where none was tuned, and beyond the last: nothing was measured there.
+    None where none was tuned, and beyond the last: nothing was measured there. Where a range ends need not have been
+    measured: it lies between two T that were.
     """
     t, _, _ = sizes(case)
     key = shape_key(case) + (f"/{implementation}" if implementation else "")
     return next((piece for piece in _tuned.ranges(PACKAGE, key, target) if t <= piece["up_to"]), None)
+
+
+def reaches(piece: Mapping[str, Any], case: Case) -> bool:
+    """Whether the T of a case is among those that were measured for a range, from the least to the largest."""
+    t, _, _ = sizes(case)
+    least, most = piece.get("measured") or (1, piece["up_to"])
+    return bool(least <= t <= most)
 
 
 def _model_of(case: Case) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from gemmgate.suite import report
 from gemmgate.suite.cli import _options, _terminal
+from gemmgate.suite.cli._stored import loaded
 from gemmgate.suite.compare import Thresholds, Verdict, compare
 from gemmgate.suite.errors import UNJUDGED
 
@@ -39,7 +40,7 @@ def command(
     Judging, with an exit code for what got slower, is the work of the gate.
     """
     store = _options.store(results)
-    found = compare(store.load(baseline), store.load(candidate), Thresholds(across_stacks=across_stacks))
+    found = compare(loaded(store, baseline), loaded(store, candidate), Thresholds(across_stacks=across_stacks))
     if format is Format.JSON:
         text = json.dumps(report.comparisons_json(found), indent=1, allow_nan=False)
     elif format is Format.MARKDOWN:

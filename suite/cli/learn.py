@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from gemmgate.suite.cli import _options, _terminal
+from gemmgate.suite.cli._stored import loaded
 from gemmgate.suite.errors import UsageError, unknown
 from gemmgate.suite.learning.fit import DEPTHS, learn
-from gemmgate.suite.learning.points import Point, collect, dispatchers
+from gemmgate.suite.learning.points import Point, collect, dispatchers, said_to_run
 from gemmgate.suite.learning.ranges import into_table, ranges_of
 from gemmgate.suite.learning.score import score
 from gemmgate.suite.learning.tree import Tree, to_python
-from gemmgate.suite.report import text
+from gemmgate.suite.records import Row
+from gemmgate.suite.report import text, units
 from gemmgate.suite.report.dispatch_map import tree_map
 from gemmgate.suite.report.learning import learned_blocks, ranges_blocks, said_of_held_out, score_blocks
 from gemmgate.suite.store.files import explained, legible
+from gemmgate.suite.tuning.tables import spelled
 
 ORDER = 65
 
@@ -69,7 +73,7 @@ def command(
     what was measured it refuses, and the yardstick is run.
     """
     store = _options.store(results)
-    read = [store.load(reference) for reference in runs or ["latest"]]
+    read = [loaded(store, reference) for reference in runs or ["latest"]]
     rows = [row for run in read for row in run.rows]
     if not family:
         families = sorted({row.family for row in rows})
@@ -78,14 +82,14 @@ def command(
     apart = dispatchers(rows, family) - {scored, *among}
     points = collect(rows, family, cache, (*among, scored) if among and scored else among, held, apart)
     if scored:
-        _put_score(scored, points)
+        _put_score(scored, points, [row for row in rows if row.family == family])
         return
     if ranges is not None:
         found = ranges_of(points)
         _terminal.put(text.render(ranges_blocks(found), width=_terminal.width(), color=_terminal.color()))
         with legible(ranges):
             table = into_table(ranges.read_text(encoding="utf-8"), found)
-        _write(ranges, table)
+        _write(ranges, spelled(table))
         return
     learned = learn(family, points, depth)
     _terminal.put(text.render(learned_blocks(learned), width=_terminal.width(), color=_terminal.color()))
@@ -102,12 +106,21 @@ def command(
         _write(explain, tree_map(points, learned.tree))
 
 
-def _put_score(name: str, points: list[Point]) -> None:
+def _put_score(name: str, points: Sequence[Point], rows: Sequence[Row]) -> None:
     known = {other for point in points for other in point.times_s}
     if name not in known:
         raise unknown("implementation with times", name, known)
-    blocks = score_blocks(name, score([p for p in points if name in p.times_s], lambda _: (name, False)))
-    _terminal.put(text.render(blocks, width=_terminal.width(), color=_terminal.color()))
+    chosen = {row.case: said_to_run(row) for row in rows if row.implementation == name}
+    others = {row.implementation for row in rows} - {name}
+    timed = [point for point in points if name in point.times_s]
+    # Where a dispatcher chose what was not timed beside it, nobody knows what else there was.
+    judged = [point for point in timed if chosen[point.case] in point.times_s or chosen[point.case] not in others]
+    if len(judged) < len(timed):
+        left_out = units.counted(len(timed) - len(judged), "case")
+        _terminal.say(f"{left_out} left out: what {name} chose was not timed by itself there.")
+    if judged:
+        blocks = score_blocks(name, score(judged, lambda _: (name, False)))
+        _terminal.put(text.render(blocks, width=_terminal.width(), color=_terminal.color()))
 
 
 def _split_points(points: list[Point], tree: Tree) -> list[dict[str, Any]]:

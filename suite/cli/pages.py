@@ -85,7 +85,11 @@ def _named(option: str, text: str, stores: Mapping[str, Store]) -> tuple[str, st
 
 def _refuse_unfit(run: Run, state: str, root: Path) -> None:
     if state != "finished":
-        raise UsageError(f"Run {run.id} is {state}: finish it with `{go_on(run, root)}` before showing it.")
+        command = go_on(run, root)
+        as_it_is = (
+            f", or as it is with `gemmgate runs --finish {run.id}`" if command.startswith("gemmgate run ") else ""
+        )
+        raise UsageError(f"Run {run.id} is {state}: finish it with `{command}` before showing it{as_it_is}.")
     if run.dirty:
         raise UsageError(
             f"Run {run.id} was measured with uncommitted changes: nobody could repeat it. Commit, and run again."

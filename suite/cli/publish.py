@@ -20,7 +20,7 @@ from gemmgate.suite.report.history import REPORT, SCRIPT, history_page
 from gemmgate.suite.report.page import report_page
 from gemmgate.suite.report.steps import blocks
 from gemmgate.suite.series import collect, method_changes
-from gemmgate.suite.store import Store
+from gemmgate.suite.store import RunInfo, Store
 from gemmgate.suite.workers import own_overlay
 
 ORDER = 70
@@ -71,14 +71,26 @@ def command(
 
 
 def finished(store: Store, machines: tuple[str, ...]) -> list[Run]:
-    """The finished runs of the machines that match; raises UsageError where there are none."""
-    infos = [info for info in store.runs() if info.state == "finished" and info.rows]
+    """The finished runs of the machines that match; raises UsageError where there are none.
+
+    Those that go on or were interrupted are named as left out.
+    """
+    known = store.runs()
+    infos = [info for info in known if info.state == "finished" and info.rows]
     if not infos:
         raise UsageError(f"No finished run is stored in {store.root}: `gemmgate run` measures one.")
     for glob in machines:
         if not any(fnmatchcase(info.machine, glob) for info in infos):
             raise unknown("machine", glob, [info.machine for info in infos])
-    chosen = [info for info in infos if not machines or any(fnmatchcase(info.machine, glob) for glob in machines)]
+
+    def matches(info: RunInfo) -> bool:
+        return not machines or any(fnmatchcase(info.machine, glob) for glob in machines)
+
+    for info in known:
+        if info.state in ("running", "interrupted") and matches(info):
+            said = "goes on" if info.state == "running" else "was interrupted"
+            _terminal.say(f"left out: run {info.id} {said}; `gemmgate show {info.id}` says how to finish it.")
+    chosen = [info for info in infos if matches(info)]
     return [store.load(str(info.path)) for info in chosen]
 
 

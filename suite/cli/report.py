@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from gemmgate.suite.cli import _options, _terminal
+from gemmgate.suite.cli._stored import loaded
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.report.page import report_page
 
@@ -31,7 +32,7 @@ def command(
     number leads to its measurement with all fields and the command that measures it again.
     """
     store = _options.store(results)
-    runs = [store.load(reference) for reference in dict.fromkeys(run or ["latest"])]
+    runs = [loaded(store, reference) for reference in dict.fromkeys(run or ["latest"])]
     text = report_page(runs, plotly_script())
     try:
         output.write_text(text, encoding="utf-8")

@@ -23,14 +23,23 @@ COLUMNS = {"id": 0, "machine": 0, "gpu": 2, "utc": 3, "commit": 4, "families": 1
 def command(
     format: Annotated[_options.Listing, typer.Option("--format")] = _options.Listing.TABLE,
     machine: Annotated[list[str] | None, typer.Option("--machine", metavar="GLOB,...", help="Machine keys.")] = None,
+    finish: Annotated[
+        str,
+        typer.Option("--finish", metavar="RUN", help="Write the file of an interrupted run, with the rows it has."),
+    ] = "",
     results: _options.Results = None,
 ) -> None:
     """List the stored runs, oldest first.
 
     The JSON is a list of objects with the keys id, machine, gpu, utc, commit, families, rows, state, path
     and note. Files that cannot be read are among them, with the state "unreadable" and the reason as note.
+    A run that `--finish` ends needs no GPU for it and can be shown on pages; `gemmgate run --resume` still measures
+    what it lacks, as another run.
     """
     store = _options.store(results)
+    if finish:
+        _terminal.say(f"stored as {store.finish(finish)}")
+        return
     infos = store.runs()
     wanted = _options.globs("--machine", machine)
     for glob in wanted if infos else ():

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gemmgate.suite import report
-from gemmgate.suite.again import go_on
 from gemmgate.suite.cli import _options, _terminal
+from gemmgate.suite.cli._stored import loaded
 from gemmgate.suite.errors import UsageError, unknown
 from gemmgate.suite.records import Row, Run
-from gemmgate.suite.store import Reading
 
 ORDER = 30
 Status = Annotated[
@@ -50,10 +48,7 @@ def command(
         "status": _options.globs("--status", status),
     }
     store = _options.store(results)
-    reading = store.read(run)
-    shown = narrowed(reading.run, wanted)
-    for remark in remarks(reading, store.root):
-        _terminal.say(remark)
+    shown = narrowed(loaded(store, run), wanted)
     made = report.show_goals if goals else report.show
     _terminal.put(made(shown, format.value, width=_terminal.width(), color=_terminal.color()))
 
@@ -74,17 +69,6 @@ def narrowed(run: Run, wanted: dict[str, tuple[str, ...]]) -> Run:
     return replace(
         run, rows=tuple(row for row in run.rows if id(row) in ids or _place(row, row.implementation) in quoted)
     )
-
-
-def remarks(reading: Reading, root: Path) -> list[str]:
-    """What a reader should know about a run that is not finished, or not all there."""
-    run, rows = reading.run, len(reading.run.rows)
-    command = go_on(run, root)
-    said = {
-        "running": f"run {run.id} goes on: {rows} rows so far.",
-        "interrupted": f"run {run.id} was interrupted after {rows} rows{f': `{command}` goes on' if command else ''}.",
-    }
-    return [*([said[reading.state]] if reading.state in said else []), *reading.notes]
 
 
 def _matches(name: str, globs: Sequence[str]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from gemmgate.suite.errors import UnreadableError, UsageError
@@ -27,7 +28,16 @@ class Found:
 
     def entries(self) -> list[dict[str, Any]]:
         """As a tuned table has them. The tile is left to the implementation, which has one for each case."""
-        return [{"up_to": r.up_to, "implementation": r.candidate, "tile": None} for r in self.ranges]
+        return [
+            {"up_to": r.up_to, "implementation": r.candidate, "tile": None, "measured": list(r.measured)}
+            for r in self.ranges
+        ]
+
+    @property
+    def gaps(self) -> list[tuple[int, int]]:
+        """Neighbouring first sizes, one more than twice the other, between which an end of a range was put."""
+        sizes = [one.measured for one in self.ranges]
+        return [(low, high) for (_, low), (high, _) in pairwise(sizes) if high > 2 * low]
 
 
 def key_of(point: Point) -> str:
@@ -61,14 +71,14 @@ def _found(key: str, points: Sequence[Point], most: int) -> Found:
     return Found(key, ranges, tuple(score(points, choose)))
 
 
-def into_table(text: str, found: Sequence[Found]) -> str:
-    """A tuned table's JSON with these ranges in place of those of the same keys.
+def into_table(text: str, found: Sequence[Found]) -> dict[str, Any]:
+    """A tuned table, given as JSON, with these ranges in place of those of the same keys.
 
     Raises `UnreadableError` where it is no table.
     """
     try:
         table: Mapping[str, Any] = json.loads(text)
         ranges = {**table.get("ranges", {}), **{one.key: one.entries() for one in found}}
-        return json.dumps({**table, "entries": table["entries"], "ranges": ranges}, indent=1) + "\n"
+        return {**table, "entries": dict(table["entries"]), "ranges": ranges}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnreadableError(f"This is no tuned table ({error!r}): `gemmgate tune` writes one.") from error

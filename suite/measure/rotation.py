@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import psutil
 import torch
@@ -82,18 +81,24 @@ def serving_ring(
     if weight_bytes <= 0:
         return Ring(ring.slots[:1], ring.input_bytes, cold=False, why="all inputs of this case are activations")
     count = slots_needed(weight_bytes, cache_bytes)
-    why = _too_large(max(count - len(ring.slots), 0) * ring.input_bytes, device)
-    if why:
+    had = tuple({**slot, **shared} for slot in ring.slots[:count])
+    own = extra_slots(sharing(make, shared), len(had), count - len(had), weight_bytes, device)
+    if own is None:
+        why = _too_large((count - len(had)) * weight_bytes, device)
         return Ring(ring.slots[:1], ring.input_bytes, cold=False, why=why)
-    more = (make(index) for index in range(len(ring.slots), count))  # one at a time: their activations are let go
-    return Ring(tuple({**slot, **shared} for slot in chain(ring.slots[:count], more)), ring.input_bytes, cold=True)
+    return Ring((*had, *own), ring.input_bytes, cold=True)
+
+
+def sharing(make: Callable[[int], Inputs], shared: Inputs) -> Callable[[int], Inputs]:
+    """Makes slots of which `shared` takes the place of what has the same name: that is gone before the next is made."""
+    return lambda slot: {**make(slot), **shared}
 
 
 def extra_slots(
-    make: Callable[[int], Inputs], first: int, count: int, input_bytes: int, device: torch.device
+    make: Callable[[int], Inputs], first: int, count: int, slot_bytes: int, device: torch.device
 ) -> tuple[Inputs, ...] | None:
-    """`count` slots from `make(first)` on, or None where that would take too much memory."""
-    if _too_large(count * input_bytes, device):
+    """`count` slots from `make(first)` on, each of so many bytes of its own; None where that takes too much memory."""
+    if _too_large(count * slot_bytes, device):
         return None
     return tuple(make(index) for index in range(first, first + count))
 

@@ -13,7 +13,7 @@ from gemmgate.suite.measure import check
 from gemmgate.suite.measure.check import Errors
 from gemmgate.suite.measure.proof import Proof
 from gemmgate.suite.measure.refusal import Refused
-from gemmgate.suite.measure.rotation import Ring, extra_slots, serving_ring, storage_bytes, tensors_in
+from gemmgate.suite.measure.rotation import Ring, extra_slots, serving_ring, sharing, storage_bytes, tensors_in
 
 
 @dataclass
@@ -65,11 +65,11 @@ class Work:
             ring = self.ring_of(cache)
             shared = {name: ring.slots[0][name] for name in self.family.activations} if cache == "serving" else {}
             first = max(len(self.ring.slots), len(ring.slots))
-            extra = extra_slots(self.make, first, len(ring.slots), ring.input_bytes, self.device)
+            own_bytes = ring.input_bytes - storage_bytes(shared)
+            extra = extra_slots(sharing(self.make, shared), first, len(ring.slots), own_bytes, self.device)
             if extra is None:
                 return None
-            slots = (*({**slot, **shared} for slot in extra), *ring.slots)
-            self.doubled[cache] = replace(ring, slots=slots)
+            self.doubled[cache] = replace(ring, slots=(*extra, *ring.slots))
         return self.doubled[cache]
 
     def expected(self, slot: int, cache: str = "cold") -> list[torch.Tensor]:

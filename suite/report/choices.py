@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from gemmgate.suite.errors import unknown
 from gemmgate.suite.learning.points import Point, collect, dispatchers, said_to_run
@@ -16,10 +17,11 @@ from gemmgate.suite.statistics import geometric_mean
 
 FEW = 16
 """Up to this first size calls count as small."""
-SHOWN_SIZES = (1, 4, 8, 16, 64, 128, 512, 4096)
+SHOWN_SIZES = (1, 2, 4, 8, 16, 64, 256, 1024, 4096)
 _NOTE = (
-    "Ratios are geometric means, with how many cases they are of; `least` is that of one case. Regret is the time over "
-    "that of the fastest that could be chosen, which is partly luck; its mean is geometric."
+    "Geometric means, with how many cases they are of; least is that of one case. Regret is the time "
+    "over that of the fastest that could be chosen, which is partly luck; its mean is geometric, over the cases where "
+    "what was chosen was timed by itself, too."
 )
 DRAWN = "drawn"
 """Tag of cases that nothing was tuned on."""
@@ -54,9 +56,16 @@ class Chosen:
         return theirs / self.time_s if theirs else None
 
     @property
-    def regret(self) -> float:
-        """Its time over that of the fastest; noise may bring it below 1."""
-        return self.time_s / self.point.times_s[self.point.best]
+    def regret(self) -> float | None:
+        """Its time over that of the fastest; noise may bring it below 1. None where what it chose was not timed by
+        itself: then the fastest that it could choose is not known.
+        """
+        return self.time_s / self.point.times_s[self.point.best] if self.pick in self.point.times_s else None
+
+
+def regrets(chosen: Sequence[Chosen]) -> list[tuple[float, str]]:
+    """Each regret that is known, with its case."""
+    return [(one.regret, one.row.case) for one in chosen if one.regret is not None]
 
 
 def chosen_of(run: Run, family: str, name: str, cache: str) -> list[Chosen]:
@@ -95,7 +104,10 @@ def markdown_choices(
             raise unknown("part", part, PARTS)
     found = chosen_of(run, family, names[0], cache)
     blocks: dict[str, list[Block]] = {
-        "sums": [_against(found, names[1:], f"{family}, {cache}: {names[0]}"), Notes((_NOTE,))],
+        "sums": [
+            _against(found, names[1:], f"{family}, {cache}: how many times as fast {names[0]} is"),
+            Notes((_NOTE,)),
+        ],
         "shapes": [_by_shape(found, run.limits.launch_floor_s)],
         "decisions": [*_decisions(found, run, family, names, cache)],
         "then": [*_what_follows(found, run, then, cache)],
@@ -112,7 +124,9 @@ def choices_map(run: Run, family: str, name: str, cache: str) -> str:
         return found[point.case].pick
 
     title = f"{family}, {cache}: what {name} chose (colour), what was fastest (dot), what the choice cost (number)"
-    return dispatch_map(points, choose, title, costs=lambda point: found[point.case].regret)
+    costs = {case: one.regret for case, one in found.items()}
+    names = {case: one.shape for case, one in found.items()}
+    return dispatch_map(points, choose, title, costs=costs, names=names)
 
 
 def _against(found: Sequence[Chosen], library: Sequence[str], title: str) -> Table:
@@ -124,15 +138,14 @@ def _against(found: Sequence[Chosen], library: Sequence[str], title: str) -> Tab
         ("all", lambda one: True),
     ]
     columns = (
-        Column("cases of"),
+        Column("set"),
         Column("cases", right=True),
         *(Column(f"over {name}", right=True) for name in library),
         Column("over the best of these", right=True),
         Column("least", right=True),
-        Column("the library chosen", right=True),
+        Column("left to them", right=True),
         Column("mean regret", right=True),
-        Column("worst", right=True),
-        Column("worst case"),
+        Column("worst regret"),
     )
     rows = []
     for label, belongs in sets:
@@ -141,19 +154,20 @@ def _against(found: Sequence[Chosen], library: Sequence[str], title: str) -> Tab
             continue
         best = [min(filter(None, map(one.over, library)), default=None) for one in members]
         ratios = [ratio for ratio in best if ratio]
-        worst = max(members, key=lambda one: one.regret)
+        known = regrets(members)
+        worst, worst_case = max(known, default=(0.0, ""), key=itemgetter(0))
+        shapes = len({one.shape for one in members})
         rows.append(
             cells(
                 (
                     label,
-                    str(len(members)),
+                    f"{len(members)} of {units.counted(shapes, 'shape')}",
                     *(_mean([ratio for one in members if (ratio := one.over(name))]) for name in library),
                     _mean(ratios),
                     units.speedup(min(ratios)) if ratios else units.NONE,
                     str(sum(one.pick in library for one in members)),
-                    f"{geometric_mean([one.regret for one in members]):.4f}",
-                    f"{worst.regret:.3f}",
-                    worst.row.case,
+                    f"{geometric_mean([regret for regret, _ in known]):.4f}" if known else units.NONE,
+                    f"{worst:.3f} {worst_case}" if known else units.NONE,
                 )
             )
         )

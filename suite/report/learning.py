@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gemmgate.suite.learning.fit import Learned
     from gemmgate.suite.learning.ranges import Found
 
-_WORST = 5
+_WORST, _NAMED = 5, 2
 
 
 def learned_blocks(learned: Learned) -> list[Block]:
@@ -70,7 +70,34 @@ def ranges_blocks(found: Sequence[Found]) -> list[Block]:
         Column("worst case"),
     )
     everything = [scored for one in found for scored in one.scored]
-    return [Table("Ranges", columns, tuple(rows)), *score_blocks("ranges", everything)]
+    notes = Notes(tuple(_said_of_gaps(found)))
+    return [
+        Table("Ranges", columns, tuple(rows)),
+        *([notes] if notes.lines else []),
+        *score_blocks("ranges", everything),
+    ]
+
+
+def _said_of_gaps(found: Sequence[Found]) -> list[str]:
+    """Where nobody measured what the ranges say: between sizes far apart, and below the least."""
+    gaps: dict[tuple[int, int], list[str]] = {}
+    for one in found:
+        for gap in one.gaps:
+            gaps.setdefault(gap, []).append(one.key)
+    said = [
+        f"Between {low} and {high} nothing was measured, and a range of {_named(keys)} ends there by interpolation. "
+        "Another choice may be faster: measure sizes in between."
+        for (low, high), keys in sorted(gaps.items())
+    ]
+    begins = {one.ranges[0].measured[0] for one in found} - {1}
+    return [
+        *said,
+        *(f"Below {least} the first range goes on, though nothing was measured." for least in sorted(begins)),
+    ]
+
+
+def _named(keys: Sequence[str]) -> str:
+    return ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
 
 
 def score_blocks(name: str, scored: Sequence[Scored]) -> list[Block]:

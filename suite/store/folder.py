@@ -47,11 +47,12 @@ class RunInfo:
 
 @dataclass(frozen=True)
 class Reading:
-    """A run with what its reader should say about it."""
+    """A run with what its reader should say about it; one of several runs has these as `parts`."""
 
     run: Run
     state: State
     notes: tuple[str, ...] = ()
+    parts: tuple[Reading, ...] = ()
 
 
 class Store:
@@ -126,6 +127,20 @@ class Store:
             return self.begin(replace(now, resumed=earlier.id, dirty=earlier.dirty or now.dirty, rows=earlier.rows))
         return Journal.reopen(paths[0], now)
 
+    def finish(self, reference: str) -> Path:
+        """Writes the file of an interrupted run, with the rows it has, in place of its journal.
+
+        Raises `UsageError` where it is finished, and `CannotMeasureError` where it goes on or has no row.
+        """
+        paths = self._find(reference)
+        if len(paths) > 1:
+            raise UsageError(f"'{reference}' names {len(paths)} runs, and one is finished at a time: give its id.")
+        reading = self._read(paths[0])
+        if reading.state == "finished":
+            raise UsageError(f"Run {reading.run.id} is finished already: {paths[0]}.")
+        with Journal.reopen(paths[0], reading.run) as opened:
+            return opened.finish()
+
     def load(self, reference: str) -> Run:
         """The run of a path, an id, `latest`, `latest:<machine>` or `baseline:<machine>`, or of several with commas."""
         return self.read(reference).run
@@ -144,7 +159,7 @@ class Store:
         notes = tuple(note for reading in readings for note in reading.notes)
         runs = [reading.run for reading in readings]
         name = reference if reference.startswith("baseline:") else ",".join(run.id for run in runs)
-        return Reading(_merged(name, runs), state, notes)
+        return Reading(_merged(name, runs), state, notes, tuple(readings))
 
     def limits(self, machine: str) -> Limits | None:
         """What the newest finished calibration of a machine found that it can do; None where there is none."""

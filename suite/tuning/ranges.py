@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 
 @dataclass(frozen=True)
 class Range:
-    """Points up to `up_to`, from above the range before, and the candidate for them."""
+    """Sizes up to `up_to`, from above the range before, and the candidate for them.
+
+    `measured` are the least and the largest point in it: what lies outside of these is not known, but assumed.
+    """
 
     up_to: int
     candidate: str
+    measured: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,8 @@ def find_ranges(
     `times_s[point][candidate]` are seconds; a candidate that lacks a time at a point cannot serve a range that
     holds it. `weights` say how much a point counts, by default all alike. A further range is only made where it
     lowers the regret by more than `each_costs`, so that noise makes none. Dynamic programming over the points:
-    exact. Raises ValueError where no split serves every point.
+    exact. Ranges meet between their points, where `_meeting` says; the last ends at the last point. Raises ValueError
+    where no split serves every point.
     """
     points = sorted(times_s)
     if not points or most < 1:
@@ -61,9 +67,32 @@ def find_ranges(
     end = len(points)
     for ranges in range(count, 0, -1):
         first = best[ranges][end][1]
-        found.append(Range(points[end - 1], single[first][end - 1][1]))
+        found.append(Range(points[end - 1], single[first][end - 1][1], (points[first], points[end - 1])))
         end = first
-    return Ranges(_joined(found[::-1]), regret)
+    joined = _joined(found[::-1])
+    met = [replace(one, up_to=_meeting(one, other, times_s)) for one, other in pairwise(joined)]
+    return Ranges((*met, joined[-1]), regret)
+
+
+def _meeting(low: Range, high: Range, times_s: Mapping[int, Mapping[str, float]]) -> int:
+    """The largest size of the lower of two neighbours, from its last point to below the other's first.
+
+    Between two points times are taken to be powers of the size: where those of the two candidates cross, the ranges
+    meet. Where only one of them has a time at both points, all in between is that one's; otherwise it is the geometric
+    middle.
+    """
+    before, after = low.measured[1], high.measured[0]
+    low_s, high_s = ([times_s[point].get(one.candidate) for point in (before, after)] for one in (low, high))
+    if None in low_s and None not in high_s:
+        return before
+    if None in high_s and None not in low_s:
+        return after - 1
+    share = 0.5
+    if None not in low_s:
+        ahead, behind = (math.log(other / one) for one, other in zip(low_s, high_s, strict=True) if one and other)
+        if ahead >= 0.0 >= behind and ahead > behind:
+            share = ahead / (ahead - behind)
+    return min(max(math.floor(before * (after / before) ** share), before), after - 1)
 
 
 def _losses(
@@ -93,6 +122,6 @@ def _joined(ranges: Sequence[Range]) -> tuple[Range, ...]:
     kept: list[Range] = []
     for one in ranges:
         if kept and kept[-1].candidate == one.candidate:
-            kept.pop()
+            one = replace(one, measured=(kept.pop().measured[0], one.measured[1]))
         kept.append(one)
     return tuple(kept)
