@@ -34,9 +34,10 @@ class Tenants:
         with suppress(nvml.NVMLError):
             nvml.nvmlInit()
             for index in range(nvml.nvmlDeviceGetCount()):
-                handle = nvml.nvmlDeviceGetHandleByIndex(index)
-                if _board(nvml.nvmlDeviceGetUUID(handle)) == board:
-                    self._handle = handle
+                with suppress(nvml.NVMLError):  # a board that is lost hides none of the others
+                    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                    if _board(nvml.nvmlDeviceGetUUID(handle)) == board:
+                        self._handle = handle
 
     def pids(self) -> list[int]:
         """Their numbers, which in a container may be those of the host."""

@@ -180,6 +180,21 @@ def test_who_stays_on_the_board_is_named() -> None:
     Tenants("another", nvml).wait_until_gone()
 
 
+def test_a_board_that_is_lost_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where NVML fails on the first of two boards, who stays on the second is still seen."""
+    nvml = FakeNvml()
+    nvml.listed = {4711: FakeNvml.STAYS}
+
+    def uuid(handle: int) -> str:
+        if handle == 0:
+            raise FakeNvml.NVMLError("GPU is lost")
+        return nvml.uuid
+
+    monkeypatch.setattr(nvml, "nvmlDeviceGetCount", lambda: 2)
+    monkeypatch.setattr(nvml, "nvmlDeviceGetUUID", uuid)
+    assert tenants(nvml).pids() == [4711]
+
+
 class OnExclusive(OnH200):
     """A worker on a board in exclusive-process mode."""
 
