@@ -246,6 +246,35 @@ def test_threads_do_not_mix_their_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     assert launches[0] == launches[1] != launches[2] == launches[3]
 
 
+def test_a_call_that_is_broken_off_leaves_no_sums_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is interrupted between two launches does not leave half a sum to the next call on the stream."""
+
+    def launch(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    broken = SimpleNamespace(launch=launch, sums=lambda *of: 4, counters=lambda *of: 0, partials=lambda *of: 0)
+    monkeypatch.setattr(dispatch, "load", lambda name: broken)
+    chosen = dispatch.Choice("atomic_fp32", Tile(16, 16, 16, 1, 1, 1), "tuned")
+    monkeypatch.setattr(dispatch, "_choice", lambda *of: chosen)
+    left: list[torch.device] = []
+    monkeypatch.setattr(zeros, "forget", left.append)
+    with pytest.raises(KeyboardInterrupt):
+        matmul(torch.ones(2, 3), torch.ones(3, 2))
+    assert left == [torch.device("cpu")]
+
+
+def test_forgotten_zeros_are_those_of_the_current_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another stream keeps its zeros, and a CPU has none to forget."""
+    device = torch.device("cuda", 0)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=7))
+    kept = {(device, 7): torch.ones(1), (device, 8): torch.zeros(1)}
+    monkeypatch.setattr(zeros, "_of_stream", kept)
+    zeros.forget(torch.device("cpu"))
+    assert len(kept) == 2
+    zeros.forget(device)
+    assert list(kept) == [(device, 8)]
+
+
 def test_threads_that_capture_get_zeros_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two captures at the same time do not get the same part of the reserve."""
 

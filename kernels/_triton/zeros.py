@@ -38,6 +38,12 @@ def zeros(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return _of_stream[key][:count].view(dtype)
 
 
+def forget(device: torch.device) -> None:
+    """After a call that was broken off between its launches, whose zeros may be none: the next call gets new ones."""
+    if device.type == "cuda":
+        _of_stream.pop((device, torch.cuda.current_stream(device).cuda_stream), None)
+
+
 def _own(count: int, device: torch.device) -> Tensor:
     count_aligned = -(-count // 32) * 32  # a line of the cache for each call
     with _handing_out:  # threads may capture at the same time

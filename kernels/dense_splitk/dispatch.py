@@ -217,7 +217,11 @@ def _matmul_op(a: Tensor, b: Tensor, bias: Tensor | None, activation: str, out_d
     found = load(name)
     in_turn = _IN_TURN if found.sums(m, n, tile) else nullcontext()
     with torch.cuda.device(a.device) if a.is_cuda else nullcontext(), in_turn:
-        found.launch(problem, tile, _scratch(found, problem, tile))
+        try:
+            found.launch(problem, tile, _scratch(found, problem, tile))
+        except BaseException:
+            zeros.forget(a.device)
+            raise
     return c
 
 
