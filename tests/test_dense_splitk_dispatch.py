@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gemmgate.kernels import _tuned, dense_splitk
 from gemmgate.kernels._triton import zeros
+from gemmgate.kernels._triton.epilogue import ACTIVATIONS
 from gemmgate.kernels.dense_splitk import FAMILY, dispatch, matmul, triton_split_k
 from gemmgate.kernels.dense_splitk.tiling import Tile
 from gemmgate.suite.cases import Target
@@ -175,13 +176,24 @@ def test_a_tile_that_cannot_run_is_refused_before_a_launch(
         ((torch.ones(1, 3), torch.ones(3, 2), torch.ones(5, 2)), r"are \(1, 2\), got \(5, 2\)"),
         ((torch.ones(5, 3), torch.ones(3, 1), torch.ones(7)), r"are \(5, 1\), got \(7,\)"),
         ((torch.ones(1, 0), torch.ones(0, 2), torch.ones(5, 2)), r"got \(5, 2\)"),
-        ((torch.ones(2, 3), torch.ones(3, 2), None, None, torch.complex64), "real one, got torch.complex64"),
+        (
+            (torch.ones(2, 3), torch.ones(3, 2), None, None, torch.complex64),
+            "out_dtype is a real one, got torch.complex64",
+        ),
+        ((torch.ones(2, 3), torch.ones(3, 2), torch.ones(2).to(torch.complex64)), "bias is a real one"),
     ],
 )
 def test_matmul_refuses_by_value(arguments: tuple[Any, ...], message: str) -> None:
     """What does not multiply, add or exist is answered with its values."""
     with pytest.raises(ValueError, match=message):
         matmul(*arguments)
+
+
+def test_an_activation_of_ones_own_needs_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU, where the library computes and does not know it, its name and what to do are said."""
+    monkeypatch.setitem(ACTIVATIONS, "square", object())
+    with pytest.raises(ValueError, match=r"'square' is a kernel's.*TRITON_INTERPRET=1"):
+        matmul(torch.ones(5, 7), torch.ones(7, 3), activation="square")
 
 
 def test_matmul_on_a_cpu_is_the_library() -> None:

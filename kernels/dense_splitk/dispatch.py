@@ -184,8 +184,9 @@ def _check(a: Tensor, b: Tensor, bias: Tensor | None, activation: str, out_dtype
         )
     if activation and activation not in ACTIVATIONS:
         raise ValueError(f"Activation '{activation}' is none of {', '.join(sorted(ACTIVATIONS))}.")
-    if out_dtype is not None and out_dtype.is_complex:
-        raise ValueError(f"out_dtype is a real one, got {out_dtype}.")
+    for name, dtype in (("out_dtype", out_dtype), ("bias", None if bias is None else bias.dtype)):
+        if dtype is not None and dtype.is_complex:
+            raise ValueError(f"{name} is a real one, got {dtype}.")
     if bias is not None and (bias.dim() > 2 or bias.device != a.device):
         raise ValueError(f"bias broadcasts to [M, N] on {a.device}, got {tuple(bias.shape)} on {bias.device}.")
 
@@ -209,10 +210,10 @@ def _matmul_op(a: Tensor, b: Tensor, bias: Tensor | None, activation: str, out_d
     c = torch.empty(m, n, dtype=out_dtype or a.dtype, device=a.device)
     name, tile = choice.name, choice.tile
     if tile is None:  # the library does not know this activation
-        name, tile = (
-            "last_arrival",
-            last_arrival.DISCIPLINE.choose_tile(case_of(m, n, k, _WORDS[a.dtype], precision), host.target_of(a.device)),
-        )
+        case, target = case_of(m, n, k, _WORDS[a.dtype], precision), host.target_of(a.device)
+        if (refusal := last_arrival.DISCIPLINE.supports(case, target)) is not None:
+            raise ValueError(f"Activation '{activation}' is a kernel's, and none can run here. {refusal[1]}")
+        name, tile = "last_arrival", last_arrival.DISCIPLINE.choose_tile(case, target)
     problem = Problem(a, b, c, precision, activation=activation or None, addend=bias)
     found = load(name)
     in_turn = _IN_TURN if found.sums(m, n, tile) else nullcontext()
