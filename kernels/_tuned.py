@@ -84,7 +84,7 @@ def parse(text: str, name: str) -> dict[str, Any]:
     """A table from its JSON. Raises ValueError that says what is wrong with the table called `name`."""
     try:
         table = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"Tuned table {name} is not JSON: {error}. Restore it, or tune again.") from None
     if not isinstance(table, dict) or table.get("schema") != SCHEMA:
         found = table.get("schema") if isinstance(table, dict) else None
@@ -106,12 +106,20 @@ def _check_entries(table: Mapping[str, Any], name: str) -> None:
     for key, entry in table["entries"].items():
         if not _is_entry(entry):
             raise ValueError(f"Tuned table {name}: entry '{key}' needs an implementation and a tile: {entry}.")
-    for key, pieces in table.get("ranges", {}).items():
-        ends = [piece.get("up_to") for piece in pieces if _is_entry(piece)]
-        if len(ends) < len(pieces) or ends != sorted(set(ends)):
+    ranges = table.get("ranges", {})
+    if not isinstance(ranges, dict):
+        raise ValueError(f"Tuned table {name}: ranges is no object: {ranges}. Restore it, or tune again.")
+    for key, pieces in ranges.items():
+        ends = [piece.get("up_to") for piece in pieces if _is_entry(piece)] if isinstance(pieces, list) else None
+        if ends is None or len(ends) < len(pieces) or not _ascends(ends):
             raise ValueError(
                 f"Tuned table {name}: ranges of '{key}' need an ascending up_to, an implementation and a tile each."
             )
+
+
+def _ascends(ends: list[object]) -> bool:
+    numbers = [end for end in ends if isinstance(end, int | float)]
+    return len(numbers) == len(ends) and numbers == sorted(set(numbers))
 
 
 def _is_entry(value: object) -> bool:

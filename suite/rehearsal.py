@@ -12,7 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmgate.suite.block_rule import GATED_BLOCKS
-from gemmgate.suite.looks import LOOKS, OWN, OWN_COUNTS, SCREEN_STEPS, Decision, Noise, decide, robust_sd, screen_steps
+from gemmgate.suite.looks import (
+    LOOKS,
+    OWN,
+    OWN_COUNTS,
+    SCREEN_STEPS,
+    Decision,
+    Noise,
+    decide,
+    looks_at,
+    robust_sd,
+    screen_steps,
+)
 from gemmgate.suite.resampling import draw
 from gemmgate.suite.statistics import Floats, Interval, share_interval
 
@@ -42,11 +53,18 @@ class Rehearsed:
 
 
 def rehearse(
-    take: Draw, noise: Sequence[Noise | None], changes: Sequence[float], gates: int, *, standing: bool = True
+    take: Draw,
+    noise: Sequence[Noise | None],
+    changes: Sequence[float],
+    gates: int,
+    *,
+    standing: bool = True,
+    ends: Callable[[], int] = lambda: LOOKS[-1],
 ) -> Rehearsed:
     """Plays `gates` over the cases of which `noise` is known (None: learnt in the gate) and which take so much longer.
 
-    With `standing`, only what is gated or extended counts, as in a real gate.
+    With `standing`, only what is gated or extended counts, as in a real gate. `ends` says for each gate for how many
+    fresh blocks there is time.
     """
     alarms = unjudged = found = screening = confirming = 0
     shifts = np.log1p(np.asarray(changes))
@@ -69,15 +87,17 @@ def rehearse(
             name: {i: (float(x), None) for i, x in enumerate(take(case, LOOKS[-1]) + shifts[case])}
             for name, case in cases.items()
         }
-        decided: dict[str, Decision] = {}
-        for look in LOOKS:
-            confirming += look_blocks(look) * sum(decided.get(name, "open") == "open" for name in cases)
-            decided = decide(fresh, {name: learnt[case] for name, case in cases.items()}, look)
+        decided: dict[str, Decision] = dict.fromkeys(cases, "open")
+        before, end = 0, ends()
+        for look in looks_at(end, ended=True):
+            confirming += (look - before) * sum(one == "open" for one in decided.values())
+            decided = decide(fresh, {name: learnt[case] for name, case in cases.items()}, look, ended=look == end)
+            before = look
             if "open" not in decided.values():
                 break
         due = {name for name, case in cases.items() if not standing or learnt[case].rule.standing != "reported"}
         alarms += any(decided[name] == "slower" and not changes[cases[name]] for name in due)
-        unjudged += any(decided[name] in ("unclear", "clock") for name in due)
+        unjudged += any(decided[name] in ("open", "unclear", "clock") for name in due)
         found += sum(decided[name] == "slower" and bool(changes[cases[name]]) for name in due)
     changed = gates * sum(map(bool, changes))
     return Rehearsed(gates, alarms, unjudged, changed, found, screening, confirming)
@@ -95,12 +115,6 @@ def from_recorded(series: Sequence[Floats], gates: int, cases: int, source: np.r
         [0.0] * cases,
         gates,
     )
-
-
-def look_blocks(look: int) -> int:
-    """How many blocks a look adds."""
-    place = LOOKS.index(look)
-    return look - (LOOKS[place - 1] if place else 0)
 
 
 def _learnt(noise: Sequence[Noise | None], blocks: Floats) -> list[Noise]:

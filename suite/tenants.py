@@ -14,6 +14,8 @@ from gemmgate.suite.errors import CannotMeasureError
 
 LEAVE_S = 30.0
 """By then a process that was killed has left the board; the driver takes a second at most."""
+BLIND_S = 2.0
+"""So long is waited where NVML fails: more than a driver takes, and it may answer again."""
 _LOOK_S = 0.05
 
 
@@ -34,23 +36,26 @@ class Tenants:
         with suppress(nvml.NVMLError):
             nvml.nvmlInit()
             for index in range(nvml.nvmlDeviceGetCount()):
-                handle = nvml.nvmlDeviceGetHandleByIndex(index)
-                if _board(nvml.nvmlDeviceGetUUID(handle)) == board:
-                    self._handle = handle
+                with suppress(nvml.NVMLError):  # a board that is lost hides none of the others
+                    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                    if _board(nvml.nvmlDeviceGetUUID(handle)) == board:
+                        self._handle = handle
 
-    def pids(self) -> list[int]:
-        """Their numbers, which in a container may be those of the host."""
+    def pids(self) -> list[int] | None:
+        """Their numbers, which in a container may be those of the host; None where NVML fails."""
         if self._handle is None:
             return []
         with suppress(self._nvml.NVMLError):
             return [process.pid for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)]
-        return []
+        return None
 
     def wait_until_gone(self) -> None:
-        """Returns once nobody is there. Raises `CannotMeasureError` where somebody stays."""
-        end = self._now() + LEAVE_S
-        while pids := self.pids():
-            if self._now() >= end:
+        """Returns once nobody is there, or NVML cannot tell. Raises `CannotMeasureError` where somebody stays."""
+        begin = self._now()
+        while (pids := self.pids()) != []:
+            if pids is None and self._now() >= begin + BLIND_S:
+                return
+            if pids and self._now() >= begin + LEAVE_S:
                 listed = ", ".join(map(str, pids))
                 raise CannotMeasureError(
                     f"The GPU admits one process at a time, and after {LEAVE_S:.0f} s process {listed} still holds it: "

@@ -109,6 +109,12 @@ def watched(gates: Sequence[Run], calibrations: Sequence[Run] = ()) -> Watched:
     )
 
 
+def whole(runs: Sequence[Run]) -> list[Run]:
+    """Without those that another of them was resumed from, which holds their rows too."""
+    earlier = {run.resumed for run in runs}
+    return [run for run in runs if run.id not in earlier]
+
+
 def _is_due(noise: Noise | None) -> bool:
     return noise is not None and noise.rule.standing != "reported"
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +14,10 @@ import torch
 from torch import Tensor
 
 from gemmgate.kernels import _tuned, dense_splitk
-from gemmgate.kernels._triton.zeros import zeros
+from gemmgate.kernels._triton import zeros
+from gemmgate.kernels._triton.epilogue import ACTIVATIONS
 from gemmgate.kernels.dense_splitk import FAMILY, dispatch, matmul, triton_split_k
+from gemmgate.kernels.dense_splitk.tiling import Tile
 from gemmgate.suite.cases import Target
 
 ROOT = Path(__file__).parent.parent
@@ -132,6 +137,35 @@ def test_entry_of_another_implementation_is_passed_over(monkeypatch: pytest.Monk
     assert dispatch.choose(case, Target("sm_75", sm_count=40)).name == "cublas"
 
 
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("implementation", ["triton_split_k", "two_launches", "atomic_fp32"])
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"block_k": None}, "is damaged: No tile of"),
+        ({"splits": float("inf")}, "is damaged: No tile of"),
+        ({"block_m": 24}, "is damaged: Blocks must be powers of two"),
+        ({"num_warps": 3}, "is damaged: num_warps must be"),
+        ({"num_stages": 0}, "is damaged: num_warps must be"),
+        ({"block_n": 256, "block_k": 512}, "does not fit sm_90"),
+        ({"num_stages": 50}, "does not fit sm_90"),
+    ],
+)
+def test_a_tile_that_cannot_run_is_refused_before_a_launch(
+    changes: dict[str, Any], said: str, implementation: str, plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tuned tile with a field missing, of no value, or too large for the device: the case, why, and what to do."""
+    case = BY_NAME["m32-n32-k32768-bf16"]
+    sound = {"block_m": 16, "block_n": 16, "block_k": 128, "splits": 4, "num_warps": 4, "num_stages": 2}
+    sound |= {"reduce_block": 32} if implementation == "triton_split_k" else {}
+    tuned(monkeypatch, {case.name: {"implementation": implementation, "tile": sound}})
+    assert dispatch.choose(case, H200, plain=plain).why == "tuned"
+    damaged = {name: value for name, value in (sound | changes).items() if value is not None}
+    tuned(monkeypatch, {case.name: {"implementation": implementation, "tile": damaged}})
+    with pytest.raises(ValueError, match=f"tuned tile of {case.name}.*{said}.*Tune again, or remove it"):
+        dispatch.choose(case, H200, plain=plain)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -139,12 +173,27 @@ def test_entry_of_another_implementation_is_passed_over(monkeypatch: pytest.Monk
         ((torch.ones(2, 3), torch.ones(3, 2).half()), "torch.float16"),
         ((torch.ones(2, 3), torch.ones(3, 2), None, "swish"), "'swish' is none of gelu, relu, silu"),
         ((torch.ones(2, 3), torch.ones(3, 2), torch.ones(1, 1, 2)), r"got \(1, 1, 2\)"),
+        ((torch.ones(1, 3), torch.ones(3, 2), torch.ones(5, 2)), r"are \(1, 2\), got \(5, 2\)"),
+        ((torch.ones(5, 3), torch.ones(3, 1), torch.ones(7)), r"are \(5, 1\), got \(7,\)"),
+        ((torch.ones(1, 0), torch.ones(0, 2), torch.ones(5, 2)), r"got \(5, 2\)"),
+        (
+            (torch.ones(2, 3), torch.ones(3, 2), None, None, torch.complex64),
+            "out_dtype is a real one, got torch.complex64",
+        ),
+        ((torch.ones(2, 3), torch.ones(3, 2), torch.ones(2).to(torch.complex64)), "bias is a real one"),
     ],
 )
 def test_matmul_refuses_by_value(arguments: tuple[Any, ...], message: str) -> None:
     """What does not multiply, add or exist is answered with its values."""
     with pytest.raises(ValueError, match=message):
         matmul(*arguments)
+
+
+def test_an_activation_of_ones_own_needs_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU, where the library computes and does not know it, its name and what to do are said."""
+    monkeypatch.setitem(ACTIVATIONS, "square", object())
+    with pytest.raises(ValueError, match=r"'square' is a kernel's.*TRITON_INTERPRET=1"):
+        matmul(torch.ones(5, 7), torch.ones(7, 3), activation="square")
 
 
 def test_matmul_on_a_cpu_is_the_library() -> None:
@@ -176,9 +225,82 @@ def test_exports_with_dynamic_sizes() -> None:
 
 def test_zeros_on_a_cpu_are_new() -> None:
     """Two calls do not share their zeros where there is no stream."""
-    first, second = (zeros(8, torch.float32, torch.device("cpu")) for _ in range(2))
+    first, second = (zeros.zeros(8, torch.float32, torch.device("cpu")) for _ in range(2))
     first += 1
     assert second.eq(0).all() and second.dtype == torch.float32
+
+
+def in_threads(work: Callable[[int], object]) -> None:
+    """Two calls at the same time."""
+    both = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+
+
+def test_threads_do_not_mix_their_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a kernel whose first launch adds to sums that the second reads, a thread makes both before another begins."""
+    launches = []
+
+    def launch(*arguments: object) -> None:
+        for _ in range(2):
+            launches.append(threading.get_ident())
+            time.sleep(0.02)
+
+    twice = SimpleNamespace(
+        launch=launch, sums=lambda m, n, tile: m * n, counters=lambda *of: 0, partials=lambda *of: 0
+    )
+    monkeypatch.setattr(dispatch, "load", lambda name: twice)
+    chosen = dispatch.Choice("atomic_fp32", Tile(16, 16, 16, 1, 1, 1), "tuned")
+    monkeypatch.setattr(dispatch, "_choice", lambda *of: chosen)
+    in_threads(lambda number: matmul(torch.ones(2, 3), torch.ones(3, 2)))
+    assert launches[0] == launches[1] != launches[2] == launches[3]
+
+
+def test_a_call_that_is_broken_off_leaves_no_sums_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is interrupted between two launches does not leave half a sum to the next call on the stream."""
+
+    def launch(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    broken = SimpleNamespace(launch=launch, sums=lambda *of: 4, counters=lambda *of: 0, partials=lambda *of: 0)
+    monkeypatch.setattr(dispatch, "load", lambda name: broken)
+    chosen = dispatch.Choice("atomic_fp32", Tile(16, 16, 16, 1, 1, 1), "tuned")
+    monkeypatch.setattr(dispatch, "_choice", lambda *of: chosen)
+    left: list[torch.device] = []
+    monkeypatch.setattr(zeros, "forget", left.append)
+    with pytest.raises(KeyboardInterrupt):
+        matmul(torch.ones(2, 3), torch.ones(3, 2))
+    assert left == [torch.device("cpu")]
+
+
+def test_forgotten_zeros_are_those_of_the_current_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another stream keeps its zeros, and a CPU has none to forget."""
+    device = torch.device("cuda", 0)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=7))
+    kept = {(device, 7): torch.ones(1), (device, 8): torch.zeros(1)}
+    monkeypatch.setattr(zeros, "_of_stream", kept)
+    zeros.forget(torch.device("cpu"))
+    assert len(kept) == 2
+    zeros.forget(device)
+    assert list(kept) == [(device, 8)]
+
+
+def test_threads_that_capture_get_zeros_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two captures at the same time do not get the same part of the reserve."""
+
+    class Slow(dict[torch.device, tuple[Tensor, int]]):
+        def get(self, *key: Any) -> Any:
+            found = super().get(*key)
+            time.sleep(0.02)
+            return found
+
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(zeros, "_reserve", Slow({cpu: (torch.zeros(256, dtype=torch.int32), 0)}))
+    found: list[Tensor] = []
+    in_threads(lambda number: found.append(zeros._own(8, cpu)))
+    assert found[0].data_ptr() != found[1].data_ptr()
 
 
 def in_the_interpreter() -> list[str]:

@@ -91,6 +91,15 @@ def test_sizes_and_formats_that_searches_left_out() -> None:
     assert (tf32.block_m, tf32.block_n, tf32.block_k, tf32.splits, tf32.num_stages) == (32, 32, 128, 114, 4)
 
 
+@pytest.mark.parametrize("multiprocessors", [1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("k", [0, 2, 511, 4096])
+def test_devices_of_few_multiprocessors(k: int, multiprocessors: int) -> None:
+    """Where there are fewer multiprocessors than tiles of C, each tile still has a program."""
+    for n in (32, 48, 64):
+        tile = untuned.choose(case_of(16, n, k, "bf16", "acc32"), Target("sm_87", "", multiprocessors, 163 * 1024))
+        assert tile.splits >= 1
+
+
 @pytest.mark.parametrize(
     ("sizes", "strides", "item_bytes", "told"),
     [

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from gemmgate.suite import duet, watch
-from gemmgate.suite.cli import gate
+from gemmgate.suite.cli import _foresee, gate
 from gemmgate.suite.records import Run
 from gemmgate.suite.store import Store
 from gemmgate.suite.watch import noise_by_case, watched
@@ -136,6 +136,21 @@ def test_gates_of_unchanged_code_say_how_often_the_gate_rings() -> None:
     assert (found.gates, found.alarms) == (3, 1)
     assert found.alarmed[0][1] == "f/mm/a"
     assert found.share is not None and found.share.high == pytest.approx(0.906, abs=0.001)
+
+
+@pytest.mark.usefixtures("few")
+def test_a_gate_that_was_resumed_counts_once(store: Store, invoke: Invoke) -> None:
+    """A finished gate and the one that carries its rows over are one gate to the watch, and blocks count once."""
+    first = unchanged(1)
+    keep(store, first)
+    once = json.loads(invoke("gate", "--watch", "--format", "json").stdout)
+    with store.gates.resume(first.id, replace(first, id=f"{first.id}-again", rows=())) as journal:
+        journal.finish()
+    assert len(store.gates.runs()) == 2
+    twice = json.loads(invoke("gate", "--watch", "--format", "json").stdout)
+    assert (once["gates"], twice["gates"]) == (1, 1)
+    assert twice["noise"] == once["noise"]
+    assert [run.resumed for run in _foresee._all(store, first.machine.key)] == [first.id]
 
 
 @pytest.mark.usefixtures("few")

@@ -69,11 +69,12 @@ KINDS: dict[str, Callable[[np.random.Generator, int], Floats]] = {
 
 
 @cache
-def played(kind: str, *, known: bool) -> Rehearsed:
-    """Two hundred gates over 200 unchanged cases with that kind of noise."""
-    source = np.random.default_rng(11)
+def played(kind: str, *, known: bool, cut: bool = False) -> Rehearsed:
+    """Two hundred gates over 200 unchanged cases with that kind of noise; with `cut`, time ends after any block."""
+    source, clock = np.random.default_rng(11), np.random.default_rng(13)
     noise = [Noise(float(sd)) if known else None for sd in SDS]
-    return rehearse(lambda case, n: KINDS[kind](source, n) * SDS[case], noise, [0.0] * 200, 200)
+    ends = (lambda: int(clock.integers(looks.FEWEST_LOOKED, LOOKS[-1] + 1))) if cut else (lambda: LOOKS[-1])
+    return rehearse(lambda case, n: KINDS[kind](source, n) * SDS[case], noise, [0.0] * 200, 200, ends=ends)
 
 
 @cache
@@ -218,6 +219,28 @@ def test_false_alarms_stay_within_the_budget(kind: str, known: bool) -> None:
     assert found.screen_blocks / found.gates / 200 < 10.5
 
 
+@pytest.mark.parametrize("kind", ["heavy tails", "two modes"])
+def test_time_that_ends_early_rings_no_oftener(kind: str) -> None:
+    """Gates whose time ends after any number of fresh blocks ring within the budget, and leave more unjudged."""
+    cut, whole = played(kind, known=False, cut=True), played(kind, known=False)
+    assert cut.false_alarms.low <= 0.01 and cut.alarms <= whole.alarms + 2
+    assert cut.unjudged > whole.unjudged and cut.confirm_blocks < whole.confirm_blocks
+
+
+def test_a_look_at_the_end_is_played_with_the_blocks_there_are() -> None:
+    """5 % among quiet cases is found in nine blocks, counted as such; three blocks are no look, and stay unjudged."""
+    source = np.random.default_rng(8)
+
+    def found(blocks: int) -> Rehearsed:
+        steady = [Noise(0.004)] * 2
+        changes = [0.05, 0.0]
+        return rehearse(lambda case, n: source.normal(0.0, 0.0001, n), steady, changes, 3, ends=lambda: blocks)
+
+    assert (found(5).found, found(5).confirm_blocks) == (3, 15)
+    assert (found(9).found, found(9).confirm_blocks) == (3, 18)
+    assert (found(3).found, found(3).unjudged) == (0, 3)
+
+
 @pytest.mark.parametrize(("sd", "change", "least"), [(0.006, 0.01, 0.97), (0.015, 0.02, 0.93), (0.02, 0.03, 0.95)])
 def test_what_each_standing_promises_is_found(sd: float, change: float, least: float) -> None:
     """1 % in quiet cases, 2 % in gated and 3 % in extended ones."""
@@ -275,6 +298,16 @@ def test_false_alarms_of_the_page_are_those_of_a_simulation(row: list[str]) -> N
     for share, known in ((with_noise, True), (without, False)):
         found = played(kind, known=known).false_alarms
         assert found.low <= share / 100 + 0.002 and share / 100 <= found.high
+
+
+@pytest.mark.parametrize("row", page_table("Where time ends early"), ids=lambda row: row[0])
+def test_false_alarms_of_gates_that_are_cut_are_those_of_a_simulation(row: list[str]) -> None:
+    """In fewer gates, whole and cut, as many alarms as the page says, within what so few can tell."""
+    shares = [float(cell.rstrip(" %")) / 100 for cell in row[1:]]
+    kinds = [(known, cut) for known in (True, False) for cut in (False, True)]
+    for share, (known, cut) in zip(shares, kinds, strict=True):
+        found = played(row[0], known=known, cut=cut).false_alarms
+        assert found.low <= share + 0.002 and share <= found.high
 
 
 @pytest.mark.parametrize("row", page_table("Power"), ids=lambda row: f"{row[0]} {row[1]}")

@@ -8,6 +8,7 @@ import os
 import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -205,6 +206,20 @@ def test_a_table_of_another_method_is_refused_beforehand(tuned: Tuned, tmp_path:
     with pytest.raises(UnreadableError, match="method 99"):
         command._Tables(known, items, Target("cpu"), "board", tmp_path)
     command._Tables(known, items, Target("cpu"), "other", tmp_path)
+
+
+def test_tunings_at_the_same_time_keep_each_others_picks(tuned: Tuned, tmp_path: Path) -> None:
+    """What another tuning wrote into the table since this one began stands beside this one's picks at its end."""
+    known = catalog.find([SUITE])
+    family = known.family("tunable")
+    own = command._Tables(known, [Item(family, family.cases[0], "tiled")], Target("cpu"), "board", tmp_path)
+    path = tmp_path / "tunable" / "board.json"
+    path.parent.mkdir()
+    others = {"n16-fp32/tiled": tuned.table["entries"]["n8-fp32/tiled"]}
+    path.write_text(json.dumps({**tuned.table, "profile": "board", "entries": others}), encoding="utf-8")
+    journal: Any = SimpleNamespace(rows=tuned.run.rows, run=tuned.run, go_on="", path=tmp_path)
+    assert own.write(journal) == [path]
+    assert set(json.loads(path.read_text())["entries"]) == {"n8-fp32", "n8-fp32/tiled", "n16-fp32/tiled"}
 
 
 @pytest.mark.parametrize(

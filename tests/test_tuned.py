@@ -110,6 +110,15 @@ def test_ranges_come_in_order(package: Package) -> None:
         (table("p", "sm_90", {"m1": {"implementation": "own"}}), "entry 'm1' needs"),
         (table("p", "sm_90", {}, ranges={"k": [{**entry(1), "up_to": 8}, {**entry(1), "up_to": 4}]}), "ranges of 'k'"),
         (table("p", "sm_90", {}, ranges={"k": [{"up_to": 8}]}), "ranges of 'k'"),
+        (
+            table("p", "sm_90", {}, ranges={"k": [{**entry(1), "up_to": 8}, {**entry(1), "up_to": "9"}]}),
+            "ranges of 'k'",
+        ),
+        (table("p", "sm_90", {}, ranges={"k": [{**entry(1), "up_to": [8]}]}), "ranges of 'k'"),
+        (table("p", "sm_90", {}, ranges={"k": [entry(1)]}), "ranges of 'k'"),
+        (table("p", "sm_90", {}, ranges={"k": 5}), "ranges of 'k'"),
+        (table("p", "sm_90", {}, ranges=[]), "ranges is no object"),
+        ('{"arch": "sm_90", "entries":' + "[" * 100_000, "is not JSON"),
     ],
 )
 def test_what_is_no_table_is_refused(package: Package, content: dict[str, Any] | str, reason: str) -> None:

@@ -180,6 +180,40 @@ def test_who_stays_on_the_board_is_named() -> None:
     Tenants("another", nvml).wait_until_gone()
 
 
+def test_a_board_that_is_lost_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where NVML fails on the first of two boards, who stays on the second is still seen."""
+    nvml = FakeNvml()
+    nvml.listed = {4711: FakeNvml.STAYS}
+
+    def uuid(handle: int) -> str:
+        if handle == 0:
+            raise FakeNvml.NVMLError("GPU is lost")
+        return nvml.uuid
+
+    monkeypatch.setattr(nvml, "nvmlDeviceGetCount", lambda: 2)
+    monkeypatch.setattr(nvml, "nvmlDeviceGetUUID", uuid)
+    assert tenants(nvml).pids() == [4711]
+
+
+@pytest.mark.parametrize(("failures", "looks"), [(3, 5), (10**9, 42)])
+def test_a_look_that_fails_says_nothing(failures: int, looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where NVML fails nobody counts as gone until it answers again; for 2 s, 40 looks of 0.05 s, and not for ever."""
+    nvml = FakeNvml()
+    nvml.listed = {4711: 1}
+    listed, made = nvml.nvmlDeviceGetComputeRunningProcesses, []
+
+    def look(handle: int) -> list[Any]:
+        made.append(handle)
+        if len(made) <= failures:
+            raise FakeNvml.NVMLError("unknown error")
+        found: list[Any] = listed(handle)
+        return found
+
+    monkeypatch.setattr(nvml, "nvmlDeviceGetComputeRunningProcesses", look)
+    tenants(nvml).wait_until_gone()
+    assert abs(len(made) - looks) <= 1
+
+
 class OnExclusive(OnH200):
     """A worker on a board in exclusive-process mode."""
 

@@ -7,6 +7,8 @@ graph has nothing to clear.
 
 from __future__ import annotations
 
+import threading
+
 import torch
 from torch import Tensor
 
@@ -15,6 +17,7 @@ RESERVE = 1 << 20
 
 _of_stream: dict[tuple[torch.device, int], Tensor] = {}
 _reserve: dict[torch.device, tuple[Tensor, int]] = {}
+_handing_out = threading.Lock()
 
 
 def zeros(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -35,10 +38,17 @@ def zeros(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return _of_stream[key][:count].view(dtype)
 
 
+def forget(device: torch.device) -> None:
+    """After a call that was broken off between its launches, whose zeros may be none: the next call gets new ones."""
+    if device.type == "cuda":
+        _of_stream.pop((device, torch.cuda.current_stream(device).cuda_stream), None)
+
+
 def _own(count: int, device: torch.device) -> Tensor:
-    reserve, used = _reserve.get(device, (None, 0))
     count_aligned = -(-count // 32) * 32  # a line of the cache for each call
-    if reserve is None or used + count_aligned > reserve.numel():
-        return torch.zeros(count, dtype=torch.int32, device=device)
-    _reserve[device] = reserve, used + count_aligned
-    return reserve[used : used + count]
+    with _handing_out:  # threads may capture at the same time
+        reserve, used = _reserve.get(device, (None, 0))
+        if reserve is not None and used + count_aligned <= reserve.numel():
+            _reserve[device] = reserve, used + count_aligned
+            return reserve[used : used + count]
+    return torch.zeros(count, dtype=torch.int32, device=device)

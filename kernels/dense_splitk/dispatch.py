@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import threading
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -35,7 +36,7 @@ from gemmgate.kernels.dense_splitk.cases import case_of, sizes
 from gemmgate.kernels.dense_splitk.discipline import Discipline, Problem, Scratch
 from gemmgate.kernels.dense_splitk.inputs import TORCH_DTYPE
 from gemmgate.kernels.dense_splitk.tiling import OVERLAP_CAPABILITY, Tile
-from gemmgate.kernels.dense_splitk.tuned_tile import entry_of
+from gemmgate.kernels.dense_splitk.tuned_tile import checked, entry_of
 from gemmgate.suite.cases import Case, Implementation, Inputs, Prepared, Refusal, Target
 from gemmgate.suite.cases import Tile as TileData
 
@@ -44,6 +45,8 @@ _WORDS = {dtype: word for word, dtype in TORCH_DTYPE.items()}
 _LIBRARY = "cublas"
 _WITH_EPILOGUE = "two_launches"
 """Takes the place of `triton_split_k`, which it is but for its loop, where an epilogue follows the sum."""
+_IN_TURN = threading.Lock()
+"""Threads share a stream and its sums: what one adds to in a first launch has to be read in its own second one."""
 _SMALL_C = 48 * 48
 """Up to here one program adds a tile's parts in no time."""
 _LEAST_K_PER_SIDE = 8
@@ -95,7 +98,8 @@ def choose(case: Case, target: Target, *, plain: bool = True, deterministic: boo
     if name == _LIBRARY:
         return Choice(_LIBRARY, None, "tuned")
     if entry is not None and name == triton_split_k.NAME and triton_split_k.supports(case, target) is None:
-        tile = triton_split_k.tile_of(entry["tile"]) if entry["tile"] else triton_split_k.choose_tile(case, target)
+        data = entry["tile"]
+        tile = triton_split_k.tuned_tile(data, case, target) if data else triton_split_k.choose_tile(case, target)
         return Choice(name, tile, "tuned")
     if entry is not None and name in (*DISCIPLINES, "dot_product"):
         found = load(name)
@@ -122,7 +126,12 @@ def _tile_of(found: Discipline, data: TileData | None, case: Case, target: Targe
     if not data:
         return default
     known = {name: value for name, value in data.items() if hasattr(default, name)}
-    return found.tile_type.from_data(known)
+    return checked(
+        case,
+        target,
+        lambda: found.tile_type.from_data(known),
+        lambda tile: found.footprint(case, tile).shared_bytes,
+    )
 
 
 def rule(case: Case, target: Target) -> str:
@@ -164,7 +173,8 @@ def matmul(
     return out
 
 
-def _check(a: Tensor, b: Tensor, bias: Tensor | None, activation: str) -> None:
+def _check(a: Tensor, b: Tensor, bias: Tensor | None, activation: str, out_dtype: torch.dtype | None) -> None:
+    """But for the sizes of `bias`, which may be symbols here: a comparison would fix them."""
     if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
         raise ValueError(f"matmul multiplies [M, K] by [K, N], got {tuple(a.shape)} and {tuple(b.shape)}.")
     if a.dtype not in _WORDS or a.dtype != b.dtype or a.device != b.device:
@@ -174,14 +184,19 @@ def _check(a: Tensor, b: Tensor, bias: Tensor | None, activation: str) -> None:
         )
     if activation and activation not in ACTIVATIONS:
         raise ValueError(f"Activation '{activation}' is none of {', '.join(sorted(ACTIVATIONS))}.")
+    for name, dtype in (("out_dtype", out_dtype), ("bias", None if bias is None else bias.dtype)):
+        if dtype is not None and dtype.is_complex:
+            raise ValueError(f"{name} is a real one, got {dtype}.")
     if bias is not None and (bias.dim() > 2 or bias.device != a.device):
         raise ValueError(f"bias broadcasts to [M, N] on {a.device}, got {tuple(bias.shape)} on {bias.device}.")
 
 
 @torch.library.custom_op("gemmgate::dense_splitk_matmul", mutates_args=())
 def _matmul_op(a: Tensor, b: Tensor, bias: Tensor | None, activation: str, out_dtype: torch.dtype | None) -> Tensor:
-    _check(a, b, bias, activation)
+    _check(a, b, bias, activation, out_dtype)
     (m, k), n = a.shape, b.shape[1]
+    if bias is not None and any(size not in (1, whole) for size, whole in zip(bias.shape[::-1], (n, m), strict=False)):
+        raise ValueError(f"bias broadcasts to [M, N], which are {(m, n)}, got {tuple(bias.shape)}.")
     precision = "acc32"
     if a.dtype == torch.float32:
         precision = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
@@ -195,19 +210,25 @@ def _matmul_op(a: Tensor, b: Tensor, bias: Tensor | None, activation: str, out_d
     c = torch.empty(m, n, dtype=out_dtype or a.dtype, device=a.device)
     name, tile = choice.name, choice.tile
     if tile is None:  # the library does not know this activation
-        name, tile = (
-            "last_arrival",
-            last_arrival.DISCIPLINE.choose_tile(case_of(m, n, k, _WORDS[a.dtype], precision), host.target_of(a.device)),
-        )
+        case, target = case_of(m, n, k, _WORDS[a.dtype], precision), host.target_of(a.device)
+        if (refusal := last_arrival.DISCIPLINE.supports(case, target)) is not None:
+            raise ValueError(f"Activation '{activation}' is a kernel's, and none can run here. {refusal[1]}")
+        name, tile = "last_arrival", last_arrival.DISCIPLINE.choose_tile(case, target)
     problem = Problem(a, b, c, precision, activation=activation or None, addend=bias)
-    with torch.cuda.device(a.device) if a.is_cuda else nullcontext():
-        load(name).launch(problem, tile, _scratch(load(name), problem, tile))
+    found = load(name)
+    in_turn = _IN_TURN if found.sums(m, n, tile) else nullcontext()
+    with torch.cuda.device(a.device) if a.is_cuda else nullcontext(), in_turn:
+        try:
+            found.launch(problem, tile, _scratch(found, problem, tile))
+        except BaseException:
+            zeros.forget(a.device)
+            raise
     return c
 
 
 @_matmul_op.register_fake
 def _(a: Tensor, b: Tensor, bias: Tensor | None, activation: str, out_dtype: torch.dtype | None) -> Tensor:
-    _check(a, b, bias, activation)
+    _check(a, b, bias, activation, out_dtype)
     return a.new_empty(a.shape[0], b.shape[1], dtype=out_dtype or a.dtype)
 
 

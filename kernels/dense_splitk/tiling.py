@@ -15,6 +15,8 @@ from gemmgate.suite.cases import Case, Footprint, Target
 from gemmgate.suite.cases import Tile as TileData
 
 MAX_SPLITS = 1024
+WARPS = (1, 2, 4, 8, 16, 32)
+"""Of a program: powers of two, up to a block's 1024 threads."""
 GROUP = 8
 """Rows of tiles that programs walk down before the next column of tiles."""
 _INTERPRETED_MULTIPROCESSORS = 2
@@ -67,6 +69,8 @@ class Tile:
             raise ValueError(f"Blocks must be powers of two from {self.least_block} up, got {self}.")
         if not 1 <= self.splits <= MAX_SPLITS:
             raise ValueError(f"splits must be 1 to {MAX_SPLITS}, got {self.splits}.")
+        if self.num_warps not in WARPS or self.num_stages < 1:
+            raise ValueError(f"num_warps must be a power of two up to 32 and num_stages positive, got {self}.")
         if self.slices < 1 or self.slices & (self.slices - 1) or self.block_k // self.slices < _DOT_K:
             raise ValueError(f"slices must be a power of two that leaves {_DOT_K} of block_k to each, got {self}.")
         if self.loads not in ("pointers", "tma") or (self.loads == "tma" and self.slices > 1):
@@ -86,7 +90,7 @@ class Tile:
         """The tile that `as_data` has written. Raises ValueError for fields that it does not have."""
         try:
             return cls(**{name: _KINDS.get(name, int)(value) for name, value in data.items()})
-        except TypeError as error:
+        except (TypeError, OverflowError) as error:
             raise ValueError(f"No tile of a split-K kernel: {dict(data)}: {error}.") from None
 
 

@@ -37,7 +37,8 @@ from gemmgate.kernels._triton.device import round_to_tf32, store_cast
 from gemmgate.kernels._triton.product import grouped_tile, told, units_of
 from gemmgate.kernels.dense_splitk import untuned
 from gemmgate.kernels.dense_splitk.cases import ITEM_BYTES, case_of, sizes
-from gemmgate.kernels.dense_splitk.tiling import GROUP, OVERLAP_CAPABILITY, ceil_div
+from gemmgate.kernels.dense_splitk.tiling import GROUP, OVERLAP_CAPABILITY, WARPS, ceil_div
+from gemmgate.kernels.dense_splitk.tuned_tile import checked
 from gemmgate.suite.cases import Call, Case, Footprint, Implementation, Inputs, Prepared, Refusal, Target
 from gemmgate.suite.cases import Tile as TileData
 
@@ -80,6 +81,8 @@ class Tile:
             raise ValueError(f"Blocks must be powers of two from 16 up, got {self}.")
         if not 1 <= self.splits <= _MAX_SPLITS:
             raise ValueError(f"splits must be 1 to {_MAX_SPLITS}, got {self.splits}.")
+        if self.num_warps not in WARPS or self.num_stages < 1:
+            raise ValueError(f"num_warps must be a power of two up to 32 and num_stages positive, got {self}.")
 
 
 _FIELDS = tuple(field.name for field in fields(Tile))
@@ -88,12 +91,12 @@ _FIELDS = tuple(field.name for field in fields(Tile))
 def choose_tile(case: Case, target: Target) -> Tile:
     """The tuned one where there is one, else by `rule`. Raises ValueError where a tuned one cannot run there."""
     entry = _tuned.lookup("gemmgate.kernels.dense_splitk", f"{case.name}/{NAME}", target)
-    if entry is None:
-        return rule(case, target)
-    tile = tile_of(entry["tile"])
-    if _staged_bytes(tile, case) > _most_staged_bytes(target):
-        raise ValueError(f"The tuned tile of {case.name} does not fit {target.arch}: {tile}. Tune again, or remove it.")
-    return tile
+    return rule(case, target) if entry is None or not entry["tile"] else tuned_tile(entry["tile"], case, target)
+
+
+def tuned_tile(data: TileData, case: Case, target: Target) -> Tile:
+    """A tile as a table has it. Raises ValueError where it is damaged or cannot run there."""
+    return checked(case, target, lambda: tile_of(data), lambda tile: _staged_bytes(tile, case))
 
 
 def rule(case: Case, target: Target) -> Tile:
@@ -154,9 +157,12 @@ def _can_overlap(target: Target) -> bool:
 
 
 def tile_of(data: TileData) -> Tile:
-    """The tile of plain values; those of earlier tables have no `overlap`."""
-    whole = {name: int(size) for name, size in data.items() if name != "overlap"}
-    return Tile(**whole, overlap=bool(data.get("overlap", False)))
+    """The tile of plain values; those of earlier tables have no `overlap`. Raises ValueError for what is no tile."""
+    try:
+        whole = {name: int(size) for name, size in data.items() if name != "overlap"}
+        return Tile(**whole, overlap=bool(data.get("overlap", False)))
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"No tile of {NAME}: {dict(data)}: {error}.") from None
 
 
 def _staged_bytes(tile: Tile, case: Case) -> int:

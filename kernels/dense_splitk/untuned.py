@@ -115,7 +115,7 @@ def _ranges(case: Case, target: Target, tiles: int) -> int:
     if case.dtype == "fp32":
         return max(wave, min(2 * multiprocessors // tiles, k // _LONG_RANGE_FP32)) if target.is_gpu else wave
     if tiles in (2, 3) and not _copies_are_narrow(case):
-        return min(wave, max(wave // 2, k // _LONG_RANGE))
+        return min(wave, max(1, wave // 2, k // _LONG_RANGE))
     return wave
 
 

@@ -17,7 +17,7 @@ from gemmgate.suite.looks import Noise
 from gemmgate.suite.offers import Offer
 from gemmgate.suite.records import METHOD_VERSION, Machine, Run
 from gemmgate.suite.store import Store
-from gemmgate.suite.watch import noise_by_case
+from gemmgate.suite.watch import noise_by_case, whole
 
 HERE = "here"
 
@@ -80,5 +80,5 @@ def _all(store: Store, key: str) -> list[Run]:
     runs = []
     for folder in (store.calibrations, store.gates):
         infos = [info for info in folder.runs() if info.machine == key and info.state == "finished"]
-        runs += [folder.load(str(info.path)) for info in infos]
+        runs += whole([folder.load(str(info.path)) for info in infos])
     return sorted(runs, key=lambda run: run.utc)

@@ -28,7 +28,7 @@ from gemmgate.suite.judgement import Judgement, judgement
 from gemmgate.suite.records import METHOD_VERSION, Run
 from gemmgate.suite.replay import replay as replayed
 from gemmgate.suite.store import Store
-from gemmgate.suite.watch import watched
+from gemmgate.suite.watch import watched, whole
 
 ORDER = 55
 SUMMARY = "GITHUB_STEP_SUMMARY"
@@ -182,9 +182,9 @@ def _architectures(asked: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _comparable(store: Store) -> list[Run]:
-    """Finished ones by the present method: how another one scatters says nothing of it."""
+    """Finished ones by the present method, each block once: how another one scatters says nothing of it."""
     runs = [store.load(str(info.path)) for info in store.runs() if info.state == "finished"]
-    return [run for run in runs if run.method == METHOD_VERSION]
+    return [run for run in whole(runs) if run.method == METHOD_VERSION]
 
 
 def _recorded(asked: str, store: Store) -> list[Run]:

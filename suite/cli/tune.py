@@ -228,7 +228,7 @@ def _run(worker: Worker, selection: Selection, commit: str, own_tables: Sequence
 
 
 class _Tables:
-    """The tables of a device, in the families' own folders or all below `folder`. What they hold is read at once.
+    """The tables of a device, in the families' own folders or all below `folder`.
 
     Raises `UnreadableError` where one of them may not be updated: before a search, not after it.
     """
@@ -245,7 +245,8 @@ class _Tables:
             for package in sorted(packages)
         }
         self.paths = tuple(self._paths.values())
-        self._old = {package: tables.read(path) for package, path in self._paths.items()}
+        for path in self.paths:
+            tables.read(path)
 
     def write(self, journal: Journal) -> list[Path]:
         """Brings them up to what the tuning has found so far; the paths of those that it has picks for."""
@@ -256,7 +257,8 @@ class _Tables:
         for package, path in self._paths.items():
             own = [p for p in found if tables.package_of(self._known, p.row.family, p.row.implementation) == package]
             if own:
-                table = tables.updated(self._old[package], self._profile, self._target, journal.run.stack, own)
+                # As it is now: another tuning may have ended meanwhile.
+                table = tables.updated(tables.read(path), self._profile, self._target, journal.run.stack, own)
                 tables.write(path, table, then)
                 written.append(path)
         return written
