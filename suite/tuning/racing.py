@@ -19,8 +19,8 @@ from gemmgate.suite.tuning.candidates import Candidate, near
 
 Samples = Mapping[str, Sequence[float]]
 """Seconds a call by key, the i-th of each from the same round."""
-GUESSED = 3
-"""Times the candidates that join: so many are looked for, and the rest is told to `ahead`."""
+AROUND = 3
+"""Times the candidates that join: so many are looked for, and those that do not join yet are told to `ahead`."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def search(
         if turn < rules.joins:
             best = sorted(alive, key=lambda key: _raced_s(found, key))[: rules.centers]
             tried = {*found.raced_s, *found.failed}
-            around = near(ranked, [found.tiles[key] for key in best], tried, GUESSED * rules.joining)
+            around = near(ranked, [found.tiles[key] for key in best], tried, AROUND * rules.joining)
             if turn + 1 < rules.joins:
                 ahead(around[rules.joining :])
             alive += _mount(around[: rules.joining], device, found)

@@ -28,6 +28,8 @@ AHEAD = 3
 GUESSED = 96
 """Tiles near what may lead in a case: compiled ahead too, where nothing more urgent is to be compiled."""
 _LAST_WINNERS = 3
+_LEADING = 3
+"""The best by the model, near which some of what may join lies."""
 _ATTEMPTS = 6
 _PATIENCE = 2
 """Times its share of the time after which a search goes to its finals."""
@@ -154,7 +156,7 @@ class Tuner:
         for one in seeds:
             compile_ahead(self.pool, item, one, index)
         untuned = (self.pool.said((item.path, "")) or {}).get("tile")
-        leading = [*([untuned] if untuned else []), *(one.tile for one in (*seeds, *space.ranked[:_LAST_WINNERS]))]
+        leading = [*([untuned] if untuned else []), *(one.tile for one in (*seeds, *space.ranked[:_LEADING]))]
         guess(self.pool, item, choosing.near(space.ranked, leading, (), GUESSED), index)
 
     def _search(self, item: Item, index: int, begin: float, share_s: float) -> tuple[Search, list[Row]]:
