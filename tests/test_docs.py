@@ -161,7 +161,7 @@ def test_numbers_of_the_search_are_documented() -> None:
         f"the last {pace.LATELY} searches took: from {pace.WIDTHS[0]:g} of the usual number",
         f"to {pace.WIDTHS[1]:g} times it",
         f"up to {race.WINDOW_CALLS[1]} slots of the ring",
-        f"up to {tuner.GUESSED} tiles near those",
+        f"{tuner.GUESSED_EACH} a compiler, up to {tuner.GUESSED} tiles near those",
         f"the next {(racing.AROUND - 1) * rules.joining} near its {rules.centers} best",
         f"{oracle.TOGETHER} run together in {oracle.ROUNDS} rounds",
         f"The {oracle.BEST} that come out best, and are right",

@@ -42,6 +42,7 @@ class FakePool:
     """Every case has the same tiles, and compilers that take no time."""
 
     compile_s = waited_s = 0.0
+    count = 1
 
     def submit(self, *request: Any, **fields: Any) -> None: ...
 

@@ -6,7 +6,7 @@ import itertools
 import math
 import random
 from collections.abc import Hashable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -92,6 +92,19 @@ def test_a_tuning_waits_less_where_it_guesses(both: tuple[Told, Told]) -> None:
     assert len(told.found) == len(without.found) == len(ITEMS)
     assert sum(told.waited_s[1:]) < 0.5 * sum(without.waited_s[1:])
     assert sum(told.taken_s) < sum(without.taken_s)
+
+
+def test_few_compilers_guess_less() -> None:
+    """Where each case has binaries of its own, 6 compilers that guess still end earlier than those that do not."""
+    ends = []
+    for is_guessing in (True, False):
+        own = replace(world(), kernels=lambda item, tile: [(item.path, *(tile[name] for name in FIELDS))])
+        with pytest.MonkeyPatch.context() as patch:
+            if not is_guessing:
+                patch.setattr(module, "guess", lambda *asked, **fields: None)
+            tuned(patch, own, ITEMS[:12], TARGET, compilers=6)
+        ends.append(own.now)
+    assert ends[0] < ends[1]
 
 
 def test_guesses_change_no_pick(both: tuple[Told, Told]) -> None:

@@ -52,6 +52,7 @@ class VirtualPool:
 
     def __init__(self, world: World, count: int) -> None:
         self.world = world
+        self.count = count
         self.requests = Requests()
         self.idle = [place < int(KEPT_SHARE * count) for place in range(count)]
         self.running: list[tuple[float, int, bool, Hashable, list[Hashable]]] = []

@@ -40,6 +40,7 @@ class Pool:
 
     def __init__(self, start: Callable[[], Worker], count: int) -> None:
         self._start = start
+        self.count = count
         self.target = Target("cpu")
         self._claims = tempfile.TemporaryDirectory(prefix="gemmgate-claims-")
         self._requests = Requests()

@@ -25,8 +25,9 @@ from gemmgate.suite.workers import Worker
 
 AHEAD = 3
 """Cases whose first candidates are compiled while one is raced."""
-GUESSED = 96
-"""Tiles near what may lead in a case: compiled ahead too, where nothing more urgent is to be compiled."""
+GUESSED, GUESSED_EACH = 96, 4
+"""Tiles near what may lead in a case that are compiled ahead too, where nothing more urgent is to be: at most, and for
+each compiler. As many for few compilers would hold up, where cases share no binaries, what is surely needed."""
 _LAST_WINNERS = 3
 _LEADING = 3
 """The best by the model, near which some of what may join lies."""
@@ -157,7 +158,8 @@ class Tuner:
             compile_ahead(self.pool, item, one, index)
         untuned = (self.pool.said((item.path, "")) or {}).get("tile")
         leading = [*([untuned] if untuned else []), *(one.tile for one in (*seeds, *space.ranked[:_LEADING]))]
-        guess(self.pool, item, choosing.near(space.ranked, leading, (), GUESSED), index)
+        count = min(GUESSED, GUESSED_EACH * self.pool.count)
+        guess(self.pool, item, choosing.near(space.ranked, leading, (), count), index)
 
     def _search(self, item: Item, index: int, begin: float, share_s: float) -> tuple[Search, list[Row]]:
         """Again and again without what cost a worker; after some attempts the item has failed."""
