@@ -145,7 +145,7 @@ def test_numbers_of_blocks_and_of_the_rule_are_documented() -> None:
 def test_numbers_of_the_search_are_documented() -> None:
     """What the tuning page says of candidates, rounds, margins and the wide search is what the code does."""
     from gemmgate.suite.measure import race
-    from gemmgate.suite.tuning import candidates, oracle, pace, planned, pool, racing
+    from gemmgate.suite.tuning import candidates, oracle, pace, planned, pool, racing, tuner
 
     page = " ".join((DOCS / "tuning.md").read_text(encoding="utf-8").split())
     rules = racing.Rules()
@@ -161,6 +161,8 @@ def test_numbers_of_the_search_are_documented() -> None:
         f"the last {pace.LATELY} searches took: from {pace.WIDTHS[0]:g} of the usual number",
         f"to {pace.WIDTHS[1]:g} times it",
         f"up to {race.WINDOW_CALLS[1]} slots of the ring",
+        f"{tuner.GUESSED_EACH} a compiler, up to {tuner.GUESSED} tiles near those",
+        f"the next {(racing.AROUND - 1) * rules.joining} near its {rules.centers} best",
         f"{oracle.TOGETHER} run together in {oracle.ROUNDS} rounds",
         f"The {oracle.BEST} that come out best, and are right",
         f"beside the pick in {oracle.SCORED_ROUNDS} rounds",

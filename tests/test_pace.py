@@ -42,10 +42,13 @@ class FakePool:
     """Every case has the same tiles, and compilers that take no time."""
 
     compile_s = waited_s = 0.0
+    count = 1
 
     def submit(self, *request: Any, **fields: Any) -> None: ...
 
-    def advance(self, front: float) -> None: ...
+    def advance(self, index: int) -> None: ...
+
+    def said(self, key: Any) -> None: ...
 
     def wait(self, keys: Any) -> dict[Any, dict[str, Any]]:
         return {key: {"tiles": TILES, "footprints": None, "refusal": None} for key in keys}

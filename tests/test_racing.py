@@ -209,6 +209,21 @@ def test_the_result_follows_from_the_measurements() -> None:
     assert first == second and (one.samples, one.checked) == (other.samples, other.checked)
 
 
+def test_what_may_join_is_told_ahead_and_changes_nothing() -> None:
+    """Beside the 12 that join first, 24 more are told before the first rounds that they may race in; those that join
+    next are mostly among them, and the search comes to what it comes to without being asked.
+    """
+    ranked, truth = space(4)
+    told: list[list[str]] = []
+    device = FakeDevice(truth, 0.01, 4)
+    result = search(ranked, pick(ranked, 18), device, ahead=lambda guessed: told.append([one.key for one in guessed]))
+    assert result == search(ranked, pick(ranked, 18), FakeDevice(truth, 0.01, 4))
+    (guessed,) = told
+    first, second = list(result.tiles)[18:30], list(result.tiles)[30:]
+    assert len(guessed) == 24 and not {*guessed} & {*list(result.tiles)[:18], *first}
+    assert len({*guessed} & {*second}) > len(second) / 2
+
+
 def test_losers_cost_little() -> None:
     """Of 60 tiles of which most are a fifth slower or more, samples stay below a third of timing all to the end."""
     ranked, truth = space(5)

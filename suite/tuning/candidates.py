@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -119,13 +120,7 @@ def near(
     With `most`, at most so many of each center. Centers take turns, so that each gets its share.
     """
     known = set(tried)
-    around = [
-        sorted(
-            (one for one in ranked if 1 <= differences(one.tile, center) <= MOST_DIFFERENCES),
-            key=lambda one, center=center: (differences(one.tile, center), one.predicted_s),  # type: ignore[misc]
-        )
-        for center in centers
-    ]
+    around = [_ring(ranked, center) for center in centers]
     found: list[Candidate] = []
     for turn in range(max(map(len, around), default=0)):
         for ring in around:
@@ -133,6 +128,12 @@ def near(
                 known.add(ring[turn].key)
                 found.append(ring[turn])
     return found
+
+
+def _ring(ranked: Sequence[Candidate], center: Tile) -> list[Candidate]:
+    """Those that differ from the center in one or two fields, nearest first and then fastest by the model."""
+    apart = [(differences(one.tile, center), one.predicted_s, place) for place, one in enumerate(ranked)]
+    return [ranked[place] for count, _, place in sorted(one for one in apart if 1 <= one[0] <= MOST_DIFFERENCES)]
 
 
 def like(ranked: Sequence[Candidate], tiles: Sequence[Tile]) -> list[Candidate]:
@@ -148,5 +149,5 @@ def like(ranked: Sequence[Candidate], tiles: Sequence[Tile]) -> list[Candidate]:
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
     """Fields in which two tiles differ."""
     if one.keys() == other.keys():
-        return sum(value != other[name] for name, value in one.items())
+        return sum(map(operator.ne, one.values(), map(other.__getitem__, one)))
     return sum(one.get(name) != other.get(name) for name in {*one, *other})

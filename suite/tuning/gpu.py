@@ -149,6 +149,12 @@ def compiled_key(item: Item, candidate: Candidate) -> tuple[str, str]:
     return item.path, candidate.key
 
 
+def guess(pool: Pool, item: Item, candidates: Sequence[Candidate], index: int) -> None:
+    """Asks for candidates that may join in the case of this number: after what the next two cases begin with."""
+    for place, one in enumerate(candidates):
+        compile_ahead(pool, item, one, index + 1.5 + 1e-5 * place)
+
+
 def compile_ahead(pool: Pool, item: Item, candidate: Candidate, priority: float) -> None:
     """Asks for a candidate's kernels, once."""
     pool.submit(compiled_key(item, candidate), "compile", item, priority, tile=dict(candidate.tile))

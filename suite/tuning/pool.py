@@ -6,9 +6,6 @@ that the racing worker reads, and divide kernels among themselves: many tiles of
 
 from __future__ import annotations
 
-import heapq
-import itertools
-import math
 import os
 import signal
 import tempfile
@@ -22,6 +19,7 @@ from typing import Any
 from gemmgate.suite.cases import Target
 from gemmgate.suite.catalog import Item
 from gemmgate.suite.errors import CannotMeasureError
+from gemmgate.suite.tuning.requests import Requests
 from gemmgate.suite.workers import START_DEADLINE_S, Worker, WorkerLost
 
 DEADLINE_S = 120.0
@@ -35,20 +33,18 @@ _PATIENCE_S = 2 * DEADLINE_S + START_DEADLINE_S
 class Pool:
     """`count` workers that answer requests by priority, smallest first. `start` starts one, warm.
 
-    Some workers take only what `advance` has come to, so that they are free when a request comes that cannot wait.
+    Some workers take only what the case under way needs, so that they are free when a request comes that cannot wait.
     A worker that is lost costs its request, and is replaced. Used by one thread, from `submit` to `close`.
     `target` is what is compiled for, set before anything is asked.
     """
 
     def __init__(self, start: Callable[[], Worker], count: int) -> None:
         self._start = start
+        self.count = count
         self.target = Target("cpu")
         self._claims = tempfile.TemporaryDirectory(prefix="gemmgate-claims-")
-        self._requests: list[tuple[float, int, Hashable, dict[str, Any]]] = []  # a heap
-        self._front = math.inf
-        self._order = itertools.count()
+        self._requests = Requests()
         self._changed = threading.Condition()
-        self._submitted: set[Hashable] = set()
         self._replies: dict[Hashable, dict[str, Any]] = {}
         self._kernels: dict[str, str] = {}  # finished ones, with what is wrong with them
         self._alive: set[Worker] = set()
@@ -65,20 +61,25 @@ class Pool:
             thread.start()
 
     def submit(self, key: Hashable, op: str, item: Item, priority: float, **fields: Any) -> None:
-        """Asks for something once; a key that was asked for before is passed over."""
+        """Asks for something, once by its key: asked for again, it only comes earlier where that is more urgent."""
+        request = {"op": op, "case": item.case.to_json(), "implementation": item.implementation, **fields}
         with self._changed:
-            if key in self._submitted:
-                return
-            self._submitted.add(key)
-            request = {"op": op, "case": item.case.to_json(), "implementation": item.implementation, **fields}
-            heapq.heappush(self._requests, (priority, next(self._order), key, request))
+            if self._requests.add(key, priority, request):
+                self._changed.notify_all()
+
+    def advance(self, index: int) -> None:
+        """Keeps workers for the case of this number, and forgets what was asked for earlier ones and not begun.
+
+        Before the first call no worker is kept.
+        """
+        with self._changed:
+            self._requests.advance(index)
             self._changed.notify_all()
 
-    def advance(self, front: float) -> None:
-        """Keeps workers for requests whose priority is less than `front`; before the first call there are none."""
+    def said(self, key: Hashable) -> dict[str, Any] | None:
+        """The reply, where it has come; waits for nothing."""
         with self._changed:
-            self._front = front
-            self._changed.notify_all()
+            return self._replies.get(key)
 
     def wait(self, keys: Iterable[Hashable]) -> dict[Hashable, dict[str, Any]]:
         """The replies, once all the kernels in them are compiled, by whichever process; `failed` where one is not."""
@@ -113,16 +114,9 @@ class Pool:
 
     def _next(self, is_kept: bool) -> tuple[Hashable, dict[str, Any]] | None:
         """The first request, once there is one that such a worker takes; None at the end."""
-
-        def is_there() -> bool:
-            return self._closed or bool(self._requests and not (is_kept and self._requests[0][0] >= self._front))
-
         with self._changed:
-            self._changed.wait_for(is_there)
-            if self._closed:
-                return None
-            _, _, key, request = heapq.heappop(self._requests)
-            return key, request
+            self._changed.wait_for(lambda: self._closed or self._requests.has(urgent=is_kept))
+            return None if self._closed else self._requests.take(urgent=is_kept)
 
     def _serve(self, is_kept: bool) -> None:
         worker: Worker | None = None

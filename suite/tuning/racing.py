@@ -19,6 +19,8 @@ from gemmgate.suite.tuning.candidates import Candidate, near
 
 Samples = Mapping[str, Sequence[float]]
 """Seconds a call by key, the i-th of each from the same round."""
+AROUND = 3
+"""Times the candidates that join: so many are looked for, and those that do not join yet are told to `ahead`."""
 
 
 @dataclass(frozen=True)
@@ -96,11 +98,13 @@ def search(
     *,
     incumbent: Candidate | None = None,
     rules: Rules = Rules(),
+    ahead: Callable[[Sequence[Candidate]], object] = lambda guessed: None,
     out_of_time: Callable[[], bool] = lambda: False,
 ) -> Search:
     """Searches the candidates, those of `begin_with` first, the incumbent among them where there is one.
 
-    Where time runs out, what is known by then goes to the finals.
+    `ahead` is told of candidates that may join later; what it does with them changes nothing here. Where time runs
+    out, what is known by then goes to the finals.
     """
     found = Search(incumbent=incumbent.key if incumbent else None)
     alive = _mount(begin_with, device, found)
@@ -111,7 +115,10 @@ def search(
         if turn < rules.joins:
             best = sorted(alive, key=lambda key: _raced_s(found, key))[: rules.centers]
             tried = {*found.raced_s, *found.failed}
-            alive += _mount(near(ranked, [found.tiles[key] for key in best], tried, rules.joining), device, found)
+            around = near(ranked, [found.tiles[key] for key in best], tried, AROUND * rules.joining)
+            if turn + 1 < rules.joins:
+                ahead(around[rules.joining :])
+            alive += _mount(around[: rules.joining], device, found)
         elif len(alive) <= rules.finalists:
             break
     finalists = _right(sorted(found.raced_s, key=lambda key: _raced_s(found, key)), device, found, rules.finalists)

@@ -15,7 +15,7 @@ from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.records import Limits, Row
 from gemmgate.suite.tuning import candidates as choosing
 from gemmgate.suite.tuning.candidates import Candidate, Rates
-from gemmgate.suite.tuning.gpu import Gpu, Lost, compile_ahead
+from gemmgate.suite.tuning.gpu import Gpu, Lost, compile_ahead, guess
 from gemmgate.suite.tuning.oracle import sweep
 from gemmgate.suite.tuning.pace import Pace, rules_of
 from gemmgate.suite.tuning.pool import Pool
@@ -25,7 +25,12 @@ from gemmgate.suite.workers import Worker, told_steps
 
 AHEAD = 3
 """Cases whose first candidates are compiled while one is raced."""
+GUESSED, GUESSED_EACH = 96, 4
+"""Tiles near what may lead in a case that are compiled ahead too, where nothing more urgent is to be: at most, and for
+each compiler. As many for few compilers would hold up, where cases share no binaries, what is surely needed."""
 _LAST_WINNERS = 3
+_LEADING = 3
+"""The best by the model, near which some of what may join lies."""
 _ATTEMPTS = 6
 _PATIENCE = 2
 """Times its share of the time after which a search goes to its finals."""
@@ -89,14 +94,14 @@ class Tuner:
                 self.skipped = list(items[index:])
                 self.sink([skipped_row(self._gpu(item, {}, 0.0)) for item in self.skipped])
                 break
-            self.pool.advance(index + 1)
+            self.pool.advance(index)
             for later in range(index, min(index + 1 + AHEAD, len(items))):
                 if items[later] not in self._spaces:
                     is_bounded = self.seconds is not None and not self.oracle
                     width = pace.width(self._left_s(), len(items) - index) if is_bounded else 1.0
                     self._begin_compiling(items[later], later, width)
-            for one in self._seeds(items[index + 1]) if index + 1 < len(items) else ():
-                compile_ahead(self.pool, items[index + 1], one, index + 1)
+            if index + 1 < len(items):
+                self._guess(items[index + 1], index + 1)
             share_s = self._left_s() / (len(items) - index)
             found, rows = self._search(item, index, begin, share_s)
             self.sink(rows)
@@ -142,6 +147,17 @@ class Tuner:
         self._spaces[item] = Space(ranked, None, width)
         for place, one in enumerate(choosing.pick(ranked, rules_of(width).first)):
             compile_ahead(self.pool, item, one, index + 1e-3 * (1 + place))
+        self._guess(item, index)
+
+    def _guess(self, item: Item, index: int) -> None:
+        """Asks for what won before, with which the item begins, and for tiles near what may lead there."""
+        space, seeds = self._spaces[item], self._seeds(item)
+        for one in seeds:
+            compile_ahead(self.pool, item, one, index)
+        untuned = (self.pool.said((item.path, "")) or {}).get("tile")
+        leading = [*([untuned] if untuned else []), *(one.tile for one in (*seeds, *space.ranked[:_LEADING]))]
+        count = min(GUESSED, GUESSED_EACH * self.pool.count)
+        guess(self.pool, item, choosing.near(space.ranked, leading, (), count), index)
 
     def _search(self, item: Item, index: int, begin: float, share_s: float) -> tuple[Search, list[Row]]:
         """Again and again without what cost a worker; after some attempts the item has failed."""
@@ -183,7 +199,15 @@ class Tuner:
             *choosing.pick(space.ranked, rules.first),
         ]
         begin_with = list({one.key: one for one in first}.values())
-        return search(space.ranked, begin_with, gpu, incumbent=space.incumbent, rules=rules, out_of_time=out_of_time)
+        return search(
+            space.ranked,
+            begin_with,
+            gpu,
+            incumbent=space.incumbent,
+            rules=rules,
+            ahead=partial(guess, self.pool, gpu.item, index=int(gpu.priority)),
+            out_of_time=out_of_time,
+        )
 
     def _incumbent(self, item: Item) -> Candidate | None:
         key = (item.path, "")
