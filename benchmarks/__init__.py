@@ -50,5 +50,5 @@ def measure() -> Rows:
     caches = CACHES if worker.target.is_gpu else ("hot",)
     plan = loop.Plan(CHOICES, caches, seconds=float(asked("SECONDS", "0")[0]) or None)
     limits, again = Limits(**reply["limits"]), lambda: Worker(device)
-    loop.Loop(plan, worker, limits, restart=again, sink=rows.append, progress=_Quiet(), begun=begun).run()
+    loop.Loop(plan, worker, limits, restart=again, sink=rows.extend, progress=_Quiet(), begun=begun).run()
     return {(row.family, row.case, row.implementation, row.cache): row for row in rows}

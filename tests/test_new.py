@@ -46,7 +46,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "gemmgate" / "suite").symlink_to(ROOT / "suite")
     (root / "gemmgate" / "kernels").symlink_to(root / "kernels")
     (root / "tests").mkdir()
-    for name in ("__init__.py", "conftest.py", "guarded.py", "test_conformance.py"):
+    for name in ("__init__.py", "beside.py", "conftest.py", "guarded.py", "test_conformance.py"):
         shutil.copy(ROOT / "tests" / name, root / "tests")
     for arguments in (["family", "fresh"], ["kernel", "quicker", "--family", "fresh"]):
         done = run(sys.executable, "-m", "gemmgate", "new", *arguments, cwd=root)
