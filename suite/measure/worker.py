@@ -36,6 +36,8 @@ from gemmgate.suite.measure.refusal import status_of
 
 PROTOCOL = 1
 _PR_SET_PDEATHSIG = 1
+_MAY_TIME = ("peer", "compiler")
+"""Kinds of implementation that may tune themselves when they are prepared."""
 _ROOM = 0.5
 """Share of the memory: while more is free, a case leaves the allocator what the case before it had."""
 
@@ -162,10 +164,11 @@ class Worker:
     def _supports(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Refusals of many (case, implementations) pairs at once: [[None or [code, sentence], ...], ...].
 
-        For the device's target, or for one that is named. Who is not refused is also said to be screened, or our own.
+        For the device's target, or for one that is named. Who is not refused is also said to be screened, our own, or
+        `timed`: that `prepare` may take times, for a search or because others made it.
         """
         target = _target_of(request) if "target" in request else self._bench.target
-        answers, screened, own = [], [], []
+        answers, screened, own, timed = [], [], [], []
         for data, names in request["pairs"]:
             case = Case.from_json(data)
             refusals = [self._refusal(case, name, target) for name in names]
@@ -176,7 +179,8 @@ class Worker:
             answers.append(refusals)
             screened.append([one is not None and one.screened for one in found])
             own.append([one is not None and one.kind == "own" for one in found])
-        return {"refusals": answers, "screened": screened, "own": own}
+            timed.append([one is not None and (one.screened or one.kind in _MAY_TIME) for one in found])
+        return {"refusals": answers, "screened": screened, "own": own, "timed": timed}
 
     def _refusal(self, case: Case, name: str, target: Target) -> Refusal | None:
         """Who cannot be imported or asked is refused for that reason, and does not hide the others."""
