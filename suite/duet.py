@@ -67,7 +67,7 @@ class Duet:
         plan: DuetPlan,
         start: Start,
         *,
-        sink: Callable[[Row], object],
+        sink: Callable[[Sequence[Row]], object],
         rows: Callable[[], Collection[Row]],
         display: Callable[[], AbstractContextManager[BlockProgress]],
         begun: float | None = None,
@@ -142,8 +142,7 @@ class Duet:
             survey = SurveyInTurns(*told, alone=self._alone) if self._alone else Survey(*told, self._waiting)
             for found in survey.run():
                 self.surveyed[found.item.path] = found
-                for row in found.rows:
-                    self._sink(row)
+                self._sink(found.rows)
                 if self._waiting or self._alone or not self._plan.gates_time:
                     continue
                 if kept([found.item], self.surveyed, everything=all_):
@@ -195,4 +194,4 @@ class Duet:
 
     def _block_plan(self, items: Sequence[Item], numbers: Sequence[int]) -> BlockPlan:
         plan = self._plan
-        return BlockPlan(items, numbers, plan.cache, seed=plan.seed, data=plan.data, seconds=plan.seconds)
+        return BlockPlan(items, numbers, plan.cache, seed=plan.seed, data=plan.data, seconds=plan.seconds, energy=False)

@@ -100,7 +100,7 @@ def measure(asked: Asked, store: Store, folder: Path, begun: float) -> Run:
         duet = Duet(
             plan,
             partial(sides.start, asked.device, modules),
-            sink=journal.append,
+            sink=journal.extend,
             rows=lambda: journal.rows,
             display=partial(BlockDisplay, Console(stderr=True)),
             begun=begun,

@@ -106,6 +106,7 @@ class Worker:
             # A module that cannot be imported is for `prepare` to report, where there is a row for it.
             with suppress(Exception):
                 found.implementation(family, name)
+        _read_compiler()
         return {}
 
     def _hello(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -265,7 +266,10 @@ class Worker:
         return self._bench.singly(self._work, request["implementations"], request["cache"])
 
     def _mount(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Holds what was prepared last ready for visits, under the name `item`, beside what is mounted already."""
+        """Holds what was prepared last ready for visits, under the name `item`, beside what is mounted already.
+
+        `again` says that its facts are known, which takes to read a while: each node of a graph is looked at.
+        """
         from gemmgate.suite.measure.rotation import free_share
         from gemmgate.suite.measure.visit import Visits
 
@@ -273,7 +277,8 @@ class Worker:
         self._visits[request["item"]] = visits
         levels = {float(level): extra for level, extra in request.get("extras", {}).items()}
         made = visits.inject(levels)
-        return {**visits.facts(), "extras": made, "free_share": free_share(self._device)}
+        facts = {} if request.get("again") else visits.facts()
+        return {**facts, "extras": made, "free_share": free_share(self._device)}
 
     def _settle(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return asdict(self._visits[request["item"]].settle(request["least_s"]))
@@ -354,6 +359,18 @@ class Worker:
     def _write(self, message: Mapping[str, Any]) -> None:
         self._replies.write(json.dumps(message) + "\n")
         self._replies.flush()
+
+
+def _read_compiler() -> None:
+    """Lets Triton, where it is imported and may be needed, hash all of itself, which takes most of a second.
+
+    It does so in any case, before the first kernel that a process looks up in the cache.
+    """
+    import torch
+
+    read = getattr(sys.modules.get("triton.runtime.cache"), "triton_key", None)
+    if read is not None and (torch.version.cuda or torch.version.hip):
+        read()
 
 
 def _target_of(request: Mapping[str, Any]) -> Target:
