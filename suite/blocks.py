@@ -67,7 +67,7 @@ class Blocks:
         plan: BlockPlan,
         start: Callable[[str], Worker],
         *,
-        sink: Callable[[Row], object],
+        sink: Callable[[Sequence[Row]], object],
         progress: BlockProgress,
         rows: Collection[Row] = (),
         commits: Mapping[str, str] | None = None,
@@ -160,8 +160,7 @@ class Blocks:
                         self._progress.item(item.path, items.index(item), len(items))
                         rows = self._visited(pair, item, block)
                         left.remove(item)
-                        for row in rows:
-                            self._sink(row)
+                        self._sink(rows)
                         yield from values(rows)
                     if left:
                         self._drop(pair, left[0])
@@ -188,8 +187,7 @@ class Blocks:
 
         left = [item for item in items if item.path not in self.given_up]
         for rows in self._visitor.block(turns, left, block, following, give_up, self._progress.item):
-            for row in rows:
-                self._sink(row)
+            self._sink(rows)
             yield from values(rows)
 
     def _start_following(self, pair: Pair, following: Sequence[int], *, knows_all: bool) -> Pair | None:
@@ -259,7 +257,7 @@ class Blocks:
         tries[item.path] += 1
         if tries[item.path] == _TRIES or fault.outcome["status"] not in RETRIED:
             self.given_up[item.path] = str(fault)
-            self._sink(self._visitor.failed(pair, item, block, fault))
+            self._sink([self._visitor.failed(pair, item, block, fault)])
 
     def _fresh(self, block: int) -> Pair:
         """Which side starts first, and so takes the device first, alternates with the order of the visits."""

@@ -30,7 +30,7 @@ def foresee(asked: Asked, store: Store, checkouts: Checkouts, machine: str) -> F
         raise unknown("machine", machine, [HERE, *(keys or known)])
     sides = make_sides(asked, checkouts)
     both, _, fresh = find_items(asked, sides)
-    on = probe(asked.device, sides)[0] if machine == HERE else _newest(store, keys[0])
+    on = probe(asked.device, sides).machine if machine == HERE else _newest(store, keys[0])
     sources = sources_of(sides, both)
     may_be_same = [
         offer.path for offer in both if sources[BASELINE][offer.path] == sources[CANDIDATE][offer.path] != ""

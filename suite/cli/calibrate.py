@@ -173,7 +173,7 @@ def _measure(
 ) -> None:
     rows = journal.rows
     with BlockDisplay(Console(stderr=True)) as display:
-        running = Blocks(plan, start, sink=journal.append, progress=display, rows=rows, begun=begun, alone=alone)
+        running = Blocks(plan, start, sink=journal.extend, progress=display, rows=rows, begun=begun, alone=alone)
         for _ in running.run():
             pass
     journal.update(seconds={**running.seconds, "total": time.monotonic() - begun})
