@@ -12,7 +12,10 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from gemmgate.kernels.router import dot_product, split_k
+from gemmgate.kernels.router.binding import OVERLAP_CAPABILITY
 from gemmgate.kernels.router.cases import case_of
+from gemmgate.kernels.router_topk import fused
+from gemmgate.kernels.router_topk.cases import MODELS
 from gemmgate.suite.cases import Case, Target
 
 TARGETS = {80: (108, 166912), 90: (132, 232448), 100: (148, 232448)}
@@ -117,6 +120,20 @@ def compile_split(case: Case, arch: int) -> None:
     _said("split_k", case, arch, compiled)
 
 
+def compile_choice(model: str, arch: int) -> None:
+    """The choice for one token, and by how many steps over a warp it goes."""
+    _, _, experts, rule, _ = next(known for known in MODELS if known.name == model)
+    compiled = compile_for(
+        fused._choose,
+        {"parts_ptr": "*fp32", "correction_ptr": "*fp32", "weights_ptr": "*fp32", "ids_ptr": "*i32", "scale": "fp32"},
+        {"SPLITS": 1, "OVERLAP": arch >= OVERLAP_CAPABILITY, **fused._rule_constants(rule, experts)},
+        arch,
+        num_warps=fused.WARPS,
+    )
+    reductions, shuffles = (len(re.findall(name, compiled.asm["ptx"])) for name in (r"redux\.sync", r"shfl\.sync"))
+    print(json.dumps({"choice": model, "arch": arch, "reductions": reductions, "shuffles": shuffles}))
+
+
 def _target(arch: int) -> Target:
     multiprocessors, shared_bytes = TARGETS[arch]
     return Target(f"sm_{arch}", sm_count=multiprocessors, shared_bytes=shared_bytes)
@@ -131,3 +148,5 @@ if __name__ == "__main__":
             compile_dot(held, arch, dot_product.HELD)
         compile_split(case_of(8, 256, 7168, "bf16", "fp32"), arch)
         compile_split(case_of(512, 256, 7168, "bf16", "fp32"), arch)
+        for model in ("deepseek-v3", "qwen3-235b-a22b"):
+            compile_choice(model, arch)

@@ -15,6 +15,7 @@ from gemmgate.kernels.router.operands import case_for
 from gemmgate.kernels.router_topk.cases import MODELS, Model, Rule
 from gemmgate.kernels.router_topk.cases import case_of as topk_case_of
 from gemmgate.kernels.router_topk.fused import IMPLEMENTATIONS as FUSED
+from gemmgate.kernels.router_topk.fused import choose_experts
 from gemmgate.kernels.router_topk.inputs import make_inputs as make_topk_inputs
 from gemmgate.kernels.router_topk.reference import reference as topk_reference
 from gemmgate.suite.cases import Target
@@ -255,3 +256,57 @@ def test_groups_and_corrections_by_hand(name: str) -> None:
     inputs["correction"][2:] = -2.0
     inputs["correction"][:2] = torch.tensor([-0.5, -0.8])
     assert call()[1].tolist() == [[0, 1]]
+
+
+def _sorted_experts(logits: Tensor, correction: Tensor, rule: Rule) -> tuple[list[int], Tensor]:
+    """One token's experts and weights in float64: a stable sort, one after the other."""
+    scores = {
+        "softmax": lambda: torch.softmax(logits.double(), 0),
+        "sigmoid": lambda: torch.sigmoid(logits.double()),
+        "sqrtsoftplus": lambda: torch.nn.functional.softplus(logits.double()).sqrt(),
+    }[rule.score]()
+    worth = (scores + correction.double()).tolist()
+    each = len(worth) // rule.groups
+    pairs = [sum(sorted(worth[g * each : (g + 1) * each])[-2:]) for g in range(rule.groups)] if rule.groups > 1 else [0]
+    groups = sorted(range(rule.groups), key=lambda g: (-pairs[g], g))[: rule.top_groups]
+    left = [expert for group in groups for expert in range(group * each, (group + 1) * each)]
+    chosen = sorted(left, key=lambda expert: (-worth[expert], expert))[: rule.top_k]
+    weights = scores[chosen]
+    return chosen, rule.scale * (weights / weights.sum() if rule.normalised else weights)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule("softmax", 24),
+        Rule("softmax", 3, normalised=False, scale=2.0),
+        Rule("sigmoid", 5, corrected=True),
+        Rule("sigmoid", 6, 8, 3),
+        Rule("sqrtsoftplus", 4, 4, 2, corrected=True, normalised=False),
+        Rule("sqrtsoftplus", 2),
+    ],
+    ids=lambda rule: rule.text,
+)
+def test_experts_of_logits_with_many_ties(rule: Rule) -> None:
+    """Of logits of seven values, both zeros and minus infinity among them, the experts are those of a stable sort."""
+    generator = torch.Generator().manual_seed(rule.top_k)
+    values = torch.tensor([-0.0, 0.0, 1.5, -1.5, 0.25, -20.0, float("-inf")])
+    logits = values[torch.randint(0, 7, (6, 32), generator=generator)]
+    correction = torch.randint(-1, 2, (32,), generator=generator) / 8 * float(rule.corrected)
+    weights, experts = torch.empty(6, rule.top_k), torch.empty(6, rule.top_k, dtype=torch.int32)
+    choose_experts(logits, correction if rule.corrected else None, rule, weights, experts)
+    for token in range(6):
+        chosen, exact = _sorted_experts(logits[token], correction, rule)
+        assert experts[token].tolist() == chosen
+        torch.testing.assert_close(weights[token].double(), exact, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+def test_logit_that_is_no_number_shows() -> None:
+    """An expert whose logit is NaN comes first, and no weight of its token is a number; other tokens' are."""
+    logits = torch.arange(12.0).repeat(2, 1)
+    logits[1, 4] = float("nan")
+    weights, experts = torch.empty(2, 2), torch.empty(2, 2, dtype=torch.int32)
+    choose_experts(logits, None, Rule("softmax", 2), weights, experts)
+    assert experts.tolist() == [[11, 10], [4, 11]]
+    assert weights[0].isfinite().all() and weights[1].isnan().all()

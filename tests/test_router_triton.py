@@ -407,7 +407,8 @@ def test_compiles_for_gpus_that_are_not_here(tmp_path: Path) -> None:
     script = str(ROOT / "tests" / "compile_router.py")
     printed = run_child(script, PYTHONPATH=str(ROOT), TRITON_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="0")
     lines = [json.loads(line) for line in printed.splitlines()]
-    compiled = [line for line in lines if "order" not in line]
+    compiled = [line for line in lines if "kernel" in line]
+    choices = [line for line in lines if "choice" in line]
     held = [line for line in lines if "order" in line]
     assert len(held) >= 6 and all(line["last_load"] < line["first_product"] for line in held), held
     assert {(row["arch"], row["kernel"]) for row in compiled} == {
@@ -417,3 +418,10 @@ def test_compiles_for_gpus_that_are_not_here(tmp_path: Path) -> None:
         assert row["shared"] <= row["shared_limit"]
         assert row["loads"] >= 2 and row["narrow"] == 0, row
         assert (row["mma"] > 0) == (row["kernel"] == "split_k"), row
+    # Eight experts: a maximum, the first that has it, and with a correction its score. Groups and the sum are shuffled.
+    assert {(row["choice"], row["arch"], row["reductions"]) for row in choices} == {
+        (model, arch, reductions)
+        for model, reductions in (("deepseek-v3", 24), ("qwen3-235b-a22b", 16))
+        for arch in (80, 90, 100)
+    }
+    assert all(row["shuffles"] <= 20 for row in choices), choices

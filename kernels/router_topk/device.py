@@ -1,4 +1,10 @@
-"""From logits to experts inside a kernel: shared by one launch and two."""
+"""From logits to experts inside a kernel: shared by one launch and two.
+
+A choice is a chain of steps that each wait for the one before, and its length is what it costs. So numbers become
+integers in the same order: a maximum over a warp's integers is one instruction from sm_80 on, over its floats five
+shuffles. Where neither a correction nor a group asks for scores, logits are compared as they are, and only the chosen
+ones become scores.
+"""
 
 # Triton ships no types, and a jit function is Triton's language, not Python:
 # mypy: disable-error-code="import-untyped,untyped-decorator,no-untyped-def"
@@ -7,64 +13,116 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+_TAKEN = tl.constexpr(-(2**31))
+"""Less than the key of any number, minus infinity included."""
+
+
+@triton.jit
+def correction_of(correction_ptr, experts, N, CORRECTED: tl.constexpr):
+    """[1, N2] in fp32 for experts [N2], 0 where there is none. No launch before makes it: ask for it before a wait."""
+    correction = tl.zeros_like(experts).to(tl.float32)
+    if CORRECTED:
+        correction = tl.load(correction_ptr + experts, mask=experts < N, other=0.0)
+    return correction[None, :]
+
 
 @triton.jit
 def route(
-    logits, tokens, T, N, correction_ptr, weights_ptr, ids_ptr, scale,
+    logits, correction, tokens, T, N, weights_ptr, ids_ptr, scale,
     BT: tl.constexpr, N2: tl.constexpr, SCORE: tl.constexpr, TOP_K: tl.constexpr, TOP_K_2: tl.constexpr,
     GROUPS: tl.constexpr, TOP_GROUPS: tl.constexpr, CORRECTED: tl.constexpr, NORMALISED: tl.constexpr,
 ):  # fmt: skip
-    """Stores weights and numbers of the experts of tokens [BT], from logits [BT, N2] in fp32.
+    """Stores weights and numbers of the experts of tokens [BT], from logits [BT, N2] and a correction [1, N2] in fp32.
 
-    Of experts that are equally good the one with the lower number comes first; of groups, too.
+    Of experts that are equally good the one with the lower number comes first; of groups, too. With groups N is N2.
     """
-    experts = tl.arange(0, N2)  # [N2]
-    inside = (experts < N)[None, :]
-    if SCORE == "softmax":
-        known = tl.where(inside, logits, float("-inf"))
-        powers = tl.exp(known - tl.max(known, axis=1)[:, None])
-        scores = powers / tl.sum(powers, axis=1)[:, None]
-    elif SCORE == "sigmoid":
-        scores = 1.0 / (1.0 + tl.exp(-logits))
-    else:
-        scores = tl.sqrt(tl.maximum(logits, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(logits))))
-    worth = scores
-    if CORRECTED:
-        worth += tl.load(correction_ptr + experts, mask=experts < N, other=0.0)[None, :]
-    worth = tl.where(inside, worth, float("-inf"))
+    BY_SCORE: tl.constexpr = CORRECTED or GROUPS > 1
+    experts = tl.arange(0, N2)[None, :]  # [1, N2]
+    known = tl.where(experts < N, logits, float("-inf"))
+    worth = known
+    if BY_SCORE:
+        scores = _score(known, SCORE)
+        score_bits = scores.to(tl.int32, bitcast=True)
+        worth = scores + correction
+    keys = tl.where(experts < N, _key(worth), _TAKEN)
     if GROUPS > 1:
-        worth = _best_groups(worth, BT, N2, GROUPS, TOP_GROUPS)
+        keys = _best_groups(keys, BT, N2, GROUPS, TOP_GROUPS)
     slots = tl.arange(0, TOP_K_2)[None, :]  # [1, TOP_K_2]
-    weights = tl.zeros((BT, TOP_K_2), dtype=tl.float32)
     ids = tl.zeros((BT, TOP_K_2), dtype=tl.int32)
+    found = tl.zeros((BT, TOP_K_2), dtype=tl.int32)  # the bits of a score, or a logit's key
     for slot in tl.static_range(TOP_K):
-        best = tl.argmax(worth, axis=1, tie_break_left=True)  # [BT]
-        is_best = experts[None, :] == best[:, None]
-        weight = tl.sum(tl.where(is_best, scores, 0.0), axis=1)
-        weights = tl.where(slots == slot, weight[:, None], weights)
-        ids = tl.where(slots == slot, best[:, None], ids)
-        worth = tl.where(is_best, float("-inf"), worth)
+        most = tl.max(keys, axis=1)[:, None]  # [BT, 1]
+        best = tl.min(tl.where(keys == most, experts, N2 - 1), axis=1)[:, None]
+        ids = tl.where(slots == slot, best, ids)
+        if BY_SCORE:
+            most = tl.sum(tl.where(experts == best, score_bits, 0), axis=1)[:, None]
+        found = tl.where(slots == slot, most, found)
+        keys = tl.where(experts == best, _TAKEN, keys)
+    is_slot = slots < TOP_K
+    if BY_SCORE:
+        weights = found.to(tl.float32, bitcast=True)
+    elif SCORE == "softmax":
+        chosen = tl.where(is_slot, _number(found), float("-inf"))
+        highest = tl.max(chosen, axis=1)[:, None]
+        weights = tl.exp(chosen - highest)
+        if not NORMALISED:
+            weights = weights / tl.sum(tl.exp(known - highest), axis=1)[:, None]
+    else:
+        weights = _score(_number(found), SCORE)
+    weights = tl.where(is_slot, weights, 0.0)
     if NORMALISED:
         weights = weights / (tl.sum(weights, axis=1)[:, None] + 1e-20)
     place = tokens.to(tl.int64)[:, None] * TOP_K + slots
-    is_there = (tokens < T)[:, None] & (slots < TOP_K)
+    is_there = (tokens < T)[:, None] & is_slot
     tl.store(weights_ptr + place, weights * scale, mask=is_there)
     tl.store(ids_ptr + place, ids, mask=is_there)
 
 
 @triton.jit
-def _best_groups(worth, BT: tl.constexpr, N2: tl.constexpr, GROUPS: tl.constexpr, TOP_GROUPS: tl.constexpr):
-    """`worth` [BT, N2] with minus infinity outside the best groups, by the sum of a group's two best."""
+def _score(logits, SCORE: tl.constexpr):
+    """Of each expert; softmax over the experts of a token."""
+    if SCORE == "softmax":
+        powers = tl.exp(logits - tl.max(logits, axis=1)[:, None])
+        scores = powers / tl.sum(powers, axis=1)[:, None]
+    elif SCORE == "sigmoid":
+        scores = 1.0 / (1.0 + tl.exp(-logits))
+    else:
+        scores = tl.sqrt(tl.maximum(logits, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(logits))))
+    return scores
+
+
+@triton.jit
+def _key(number):
+    """fp32 as int32 in the same order, NaN first. Adding 0 makes both zeros one."""
+    bits = (number + 0.0).to(tl.int32, bitcast=True)
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+@triton.jit
+def _number(key):
+    """What a key was made of."""
+    return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _best_groups(keys, BT: tl.constexpr, N2: tl.constexpr, GROUPS: tl.constexpr, TOP_GROUPS: tl.constexpr):
+    """`keys` [BT, N2] taken outside the best groups, by the sum of a group's two best.
+
+    Groups are counted that come before each one: all pairs at once are sooner done than one best after another.
+    """
     EACH: tl.constexpr = N2 // GROUPS
-    grouped = tl.reshape(worth, (BT, GROUPS, EACH))
-    first = tl.max(grouped, axis=2)  # [BT, GROUPS]
-    at_first = tl.argmax(grouped, axis=2, tie_break_left=True)
-    others = tl.where(tl.arange(0, EACH)[None, None, :] == at_first[:, :, None], float("-inf"), grouped)
-    left = first + tl.max(others, axis=2)  # [BT, GROUPS]
-    groups = tl.arange(0, GROUPS)[None, :]
-    kept = tl.zeros((BT, GROUPS), dtype=tl.int32)
-    for _ in tl.static_range(TOP_GROUPS):
-        best = tl.argmax(left, axis=1, tie_break_left=True)[:, None]  # [BT, 1]
-        kept = tl.where(groups == best, 1, kept)
-        left = tl.where(groups == best, float("-inf"), left)
-    return tl.reshape(tl.where(kept[:, :, None] == 1, grouped, float("-inf")), (BT, N2))
+    grouped = tl.reshape(keys, (BT, GROUPS, EACH))
+    first, second = tl.reduce((grouped, tl.full((BT, GROUPS, EACH), _TAKEN, tl.int32)), 2, _two_best)
+    sums = _key(_number(first) + _number(second))  # [BT, GROUPS]
+    groups = tl.arange(0, GROUPS)
+    mine, others = sums[:, :, None], sums[:, None, :]
+    is_before = (others > mine) | ((others == mine) & (groups[None, None, :] < groups[None, :, None]))
+    before = tl.sum(is_before.to(tl.int32), axis=2)  # [BT, GROUPS]
+    return tl.reshape(tl.where(before[:, :, None] < TOP_GROUPS, grouped, _TAKEN), (BT, N2))
+
+
+@triton.jit
+def _two_best(first, second, other_first, other_second):
+    """The best two of two pairs, each the better one first."""
+    lower = tl.minimum(first, other_first)
+    return tl.maximum(first, other_first), tl.maximum(lower, tl.maximum(second, other_second))

@@ -3,8 +3,8 @@
 x [T, K] and w [N, K] in bf16 with K contiguous, `correction` [N] in fp32 or none; weights fp32 and experts int32,
 [T, top_k] each, the best first, of equally good experts the one with the lower number.
 
-`two_launches`: the router's logits in fp32, by whatever its dispatch chooses, then one program a token that holds a row
-of logits in registers. Where the first is the router's split-K kernel, its programs leave their parts behind and the
+`two_launches`: the router's logits in fp32, by whatever its dispatch chooses, then one warp a token that holds a row of
+logits in registers. Where the first is the router's split-K kernel, its programs leave their parts behind and the
 token's program adds them up itself. From sm_90 on the second launch is there before the first ends, and waits on the
 device. `one_launch`: the split-K kernel again, but the last program to arrive for a block of tokens adds the parts up
 and chooses. It saves a launch, and has one program a block of tokens do the rest, so it is for few tokens.
@@ -34,7 +34,7 @@ from gemmgate.kernels.router.binding import hold, overlaps
 from gemmgate.kernels.router.cases import case_of as logits_case_of
 from gemmgate.kernels.router.split_k import block_of
 from gemmgate.kernels.router_topk.cases import Rule, rule_of, sizes
-from gemmgate.kernels.router_topk.device import route
+from gemmgate.kernels.router_topk.device import correction_of, route
 from gemmgate.suite.cases import Call, Case, Implementation, Inputs, Prepared, Refusal, Target
 from gemmgate.suite.cases import Tile as TileData
 
@@ -42,6 +42,8 @@ MOST_EXPERTS = 1024
 MOST_TOKENS = 64
 _OWN: dict[str, Any] = {dot_product.NAME: dot_product, split_k.NAME: split_k}
 """Kernels that can leave their parts to a second launch."""
+WARPS = 1
+"""Of a token's program: several hand each expert over through shared memory, which one finds in an instruction."""
 _BLOCK_T = 8
 """Tokens of a block in one launch: more would leave the choice to fewer programs."""
 
@@ -54,10 +56,11 @@ def _choose(
     NORMALISED: tl.constexpr,
 ):  # fmt: skip
     """One token, whose logits are the sum of `SPLITS` parts [S, T, N]."""
-    if OVERLAP:
-        gdc_wait()
     tokens = tl.program_id(0) + tl.arange(0, 1)  # [1]
     experts = tl.arange(0, N2)
+    correction = correction_of(correction_ptr, experts, N, CORRECTED)
+    if OVERLAP:
+        gdc_wait()
     size = tl.cast(T, tl.int64) * N
     place = tokens.to(tl.int64)[:, None] * N + experts[None, :]  # [1, N2]
     is_there = (experts < N)[None, :]
@@ -65,7 +68,7 @@ def _choose(
     for part in tl.static_range(1, SPLITS):
         logits += tl.load(parts_ptr + part * size + place, mask=is_there, other=0.0, cache_modifier=".cg")
     route(
-        logits, tokens, T, N, correction_ptr, weights_ptr, ids_ptr, scale,
+        logits, correction, tokens, T, N, weights_ptr, ids_ptr, scale,
         1, N2, SCORE, TOP_K, TOP_K_2, GROUPS, TOP_GROUPS, CORRECTED, NORMALISED,
     )  # fmt: skip
 
@@ -103,7 +106,7 @@ def _multiply_and_choose(
             held = partials_ptr + other * size + rows + every[None, :]
             logits += tl.load(held, mask=is_there, other=0.0, cache_modifier=".cg")
         route(
-            logits, tokens, T, N, correction_ptr, weights_ptr, ids_ptr, scale,
+            logits, correction_of(correction_ptr, every, N, CORRECTED), tokens, T, N, weights_ptr, ids_ptr, scale,
             BT, N2, SCORE, TOP_K, TOP_K_2, GROUPS, TOP_GROUPS, CORRECTED, NORMALISED,
         )  # fmt: skip
 
@@ -149,7 +152,7 @@ def choose_experts(
         _choose[(t,)](
             parts, parts if correction is None else correction, weights, experts, t, n, rule.scale,
             SPLITS=parts.shape[0] if parts.dim() == 3 else 1, OVERLAP=early, **_rule_constants(rule, n),
-            num_warps=1 if n <= 256 else 4, **({"launch_pdl": True} if early else {}),
+            num_warps=WARPS, **({"launch_pdl": True} if early else {}),
         ),
     )  # fmt: skip
 
