@@ -306,7 +306,7 @@ def test_a_report_says_what_matters(form: str) -> None:
 def test_a_noisy_first_case_stands_beside_the_second_of_its_sizes() -> None:
     """What scatters as much when it comes second is noisy by itself, and the report has both."""
     rows = series("a", 0.006, 0.0, 20)
-    rows += [replace(row, implementation="other") for row in rows]
+    rows += [replace(row, implementation="other", visit=f"other-{row.visit}") for row in rows]
     text = " ".join(show_calibration(made(rows), "table").split())
     (first, second) = re.findall(
         r"The first case has an sd of (\S+), the others \S+ and the second, of the same sizes, (\S+%)", text
