@@ -193,10 +193,11 @@ class Blocks:
     def _start_following(self, pair: Pair, following: Sequence[int], *, knows_all: bool) -> Pair | None:
         """Starts later pairs, and lets the next one take the device where it had time to import.
 
-        On a CPU nothing: importing would take the cores that are being measured. Nor is the device taken
-        beside a block that finds out lengths by timing.
+        On a CPU nothing: importing would take the cores that are being measured. Nor where time is up. The device is
+        not taken beside a block that finds out lengths by timing.
         """
-        if not pair.workers[BASELINE].target.is_gpu:
+        is_late = self._plan.seconds is not None and time.monotonic() - self._begun >= self._plan.seconds
+        if is_late or not pair.workers[BASELINE].target.is_gpu:
             return None
         early = next(iter(self._waiting), None) if knows_all else None
         ahead = pairs_ahead(psutil.virtual_memory().total, psutil.cpu_count() or 1)

@@ -339,6 +339,15 @@ def test_no_block_begins_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch
     assert 3.0 <= world.now <= 4.0
 
 
+def test_nobody_starts_for_blocks_that_find_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where time is up before the first block, which is measured all the same, no worker of a later one starts."""
+    world = World()
+    world.now = 5.0
+    monkeypatch.setattr(blocks.time, "monotonic", lambda: world.now)
+    running, _, found, _ = run(world, blocks=range(9), seconds=4.0)
+    assert (len(found), running.unmeasured, world.started) == (1, tuple(range(1, 9)), 2)
+
+
 def test_another_board_ends_the_loop() -> None:
     """Blocks of two boards are not one series, so a pair that finds another board is refused."""
     world = World(gpu=False)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from gemmgate.suite.block_values import BASELINE, CANDIDATE
 from gemmgate.suite.block_visits import BlockPlan
+from gemmgate.suite.duet import Duet, DuetPlan
 from gemmgate.suite.survey import Survey, Surveyed
 from tests.fake_pair import ITEMS, Quiet
 from tests.gate_world import GateWorld
@@ -86,3 +88,27 @@ def test_what_only_the_candidate_has_is_asked_of_it_alone() -> None:
     world = GateWorld()
     survey(world, fresh=(ITEMS[1].path,))
     assert asked(world, "b") == ["prepare c", "check c"]
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_the_workers_of_the_survey_start_while_kernels_are_compiled(is_interrupted: bool) -> None:
+    """Both have begun to take the device before compiling begins, survey afterwards, and end where it is cut off."""
+    world = GateWorld()
+    seen: list[list[str]] = []
+
+    def ahead() -> None:
+        seen.append([entry[0] for entry in world.log])
+        if is_interrupted:
+            raise KeyboardInterrupt
+
+    plan = DuetPlan(ITEMS, (), {}, "cold", gates_time=False)
+    duet = Duet(plan, world.start, sink=id, rows=tuple, display=lambda: nullcontext(Quiet()), ahead=ahead, begun=0.0)
+    if is_interrupted:
+        with pytest.raises(KeyboardInterrupt):
+            duet.run()
+    else:
+        duet.run()
+        assert {entry[3] for entry in world.said("check")} == {1, 2}
+        assert "warming" in duet.spent_s
+    assert seen == [["start", "start", "greet", "greet"]]
+    assert world.alive == 0
