@@ -65,7 +65,8 @@ def tool(cache: Path, name: str, *options: str) -> str:
     import triton
 
     path = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name
-    (cubin,) = (ptx.with_suffix(".cubin") for ptx in cache.rglob("*.ptx") if ".target sm_90" in ptx.read_text())
+    made = {path: json.loads(path.with_suffix(".json").read_text()) for path in cache.rglob("*.cubin")}
+    (cubin,) = (path for path, said in made.items() if said["target"]["arch"] == 90)
     return subprocess.run([path, *options, cubin], capture_output=True, text=True, check=True).stdout
 
 

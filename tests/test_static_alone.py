@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import errno
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -107,3 +109,26 @@ def test_an_entry_is_looked_at_without_compiling(key: str, entry: dict[str, Any]
     found = Implementation("own", "own", True, lambda case, target: None, never, tiles=tiles)
     refusal = tuned_refusal(found, Case("f", "k", {"k": 1}, "bf16", "acc32"), Target("sm_90"), key, entry)
     assert (refusal is None) == (not said) and (refusal is None or said in refusal[1]), refusal
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="addresses are fixed on Linux alone")
+def test_what_a_compiling_process_starts_has_fixed_addresses(tmp_path: Path) -> None:
+    """Programs that such a process starts have their stacks at one place, and every child is such a process."""
+    script = (
+        "import subprocess\n"
+        "from gemmgate.suite.compiling.reproducible import fix_addresses\n"
+        "print(fix_addresses(), flush=True)\n"
+        "for _ in range(3):\n"
+        "    subprocess.run(['cat', '/proc/self/maps'])\n"
+    )
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    allowed, _, maps = said.partition("\n")
+    if allowed != "True":
+        pytest.skip("fixed addresses are forbidden here")
+    stacks = [line.partition(" ")[0] for line in maps.splitlines() if line.endswith("[stack]")]
+    assert (len(stacks), len(set(stacks))) == (3, 1)
+    child = Child(own_overlay(), (), tmp_path)
+    try:
+        assert int(Path(f"/proc/{child._process.pid}/personality").read_text(), 16) & 0x0040000
+    finally:
+        child.close()
