@@ -90,6 +90,15 @@ def test_experts_cannot_be_mistaken(model: cases.Model) -> None:
         assert (exact.sort(1).values.diff(dim=1) > 0).all()
 
 
+@pytest.mark.parametrize("model", [model for model in MODELS if model.hidden <= 4096], ids=lambda model: model.name)
+def test_tokens_are_as_clear_beside_weights_of_another_seed(model: cases.Model) -> None:
+    """Where tokens stay and weights change, as in `serving`, bf16 logits still choose what float64 chooses."""
+    case = case_of(16, model.experts, model.hidden, model.rule, model.name)
+    mixed = {**make_inputs(case, 5, "cpu"), "x": make_inputs(case, 4, "cpu")["x"]}
+    _, experts = sequence(model.rule, **mixed)
+    assert torch.equal(experts.double(), reference(case, mixed)[1])
+
+
 def test_inputs_follow_the_seed() -> None:
     """One seed gives one set of inputs; other data and more experts than K are refused by value."""
     case = case_of(3, 16, 64, Rule("sigmoid", 2, corrected=True))
