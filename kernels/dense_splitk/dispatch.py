@@ -58,7 +58,7 @@ _MOST_C, _MOST_LONG_C, _LONG_K_PER_SIDE = 32 * 256, 128 * 128, 256
 where launches overlap and K over the longer side is as long."""
 _FEW_ROWS, _MOST_OF_FEW, _LEAST_OF_FEW = 16, 8 * 4096, 4096
 """Fewer rows of A, as in decoding; most elements of C and least K, where K is no shorter than a row of C. In bf16 on an
-H200 these won by 1.05 to 1.40 (1, 4 and 8 x 4096 x 4096, 8 x 4096 x 16384, 8 x 64 x 65536), and 1 x 16384 x 7168 lost."""
+H200 these won by 1.05 to 1.40 (1, 4 and 8 x 4096 x 4096, 8 x 4096 x 16384, 8 x 64 x 65536); 1 x 16384 x 7168 lost."""
 _PROVEN_FP32 = {"ieee": (64 * 64, 48 * 48, 32768), "tf32": (64 * 64, 0, 16384)}
 """Elements of C; the same where rows of A do not begin at 16 bytes; and K, from which on a larger C is left to the
 library: it was as fast or faster in some of what was measured on an H200."""
