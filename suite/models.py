@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +26,26 @@ _ALIASES = {
     "num_attention_heads": ("n_head",),
     "experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
     "experts_per_token": ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k"),
-    "shared_experts": ("n_shared_experts", "num_shared_experts"),
+    "shared_experts": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
     "shared_size": ("shared_expert_intermediate_size", "shared_intermediate_size"),
 }
 """The same field under other models' names; the key itself counts too."""
 _UNGATED = ("gpt_neox", "nemotron", "phi", "starcoder2")
 """Model types whose feed-forward layer is two products and not three."""
+
+_READ = {
+    "moe_layer_freq",
+    "interleave_moe_layer_step",
+    "decoder_sparse_step",
+    "full_attention_interval",
+}
+"""Fields about the pattern of the layers that are understood."""
+_PATTERN = re.compile(
+    r"(?=.*(expert|moe|attn|attention|sparse))(?=.*(period|offset|freq|start_index|end_index|interval|step))"
+)
+"""What a field is called that says which layers have experts or attention."""
+_UNREAD = ("parallel_attn_mlp_res",)
+"""Fields that add products which are not counted here, where they are true."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +112,19 @@ class _Model:
         if quantised:
             method = quantised.get("quant_method", "quantised") if isinstance(quantised, dict) else "quantised"
             self.notes.append(f"its weights are stored as {method}; products are measured in {self.dtype}.")
+        self._refuse_patterns()
         self.hidden = self._need("hidden_size")
         self.layers = self._need("num_hidden_layers")
+
+    def _refuse_patterns(self) -> None:
+        """A pattern of layers that is not understood would be miscounted, so it is an error."""
+        for key, value in self._config.items():
+            pattern = key not in _READ and _PATTERN.search(key)
+            if value not in (None, False, []) and (pattern or key in _UNREAD):
+                raise ValueError(
+                    f"field '{key}' is {json.dumps(value)[:40]}, a pattern of layers that is not understood here, so "
+                    "its products would be miscounted; give them with --shapes instead"
+                )
 
     def products(self) -> Iterator[Product]:
         """All products of a pass, with how often each is made."""

@@ -324,6 +324,25 @@ def test_fields_that_fit_no_model(tmp_path: Path, field: str, value: object, sai
     assert said in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("expert_layer_period", 2),
+        ("attn_layer_offset", 4),
+        ("moe_layer_start_index", 1),
+        ("moe_layer_frequency", 2),
+        ("parallel_attn_mlp_res", True),
+    ],
+)
+def test_patterns_of_layers_that_are_not_understood(tmp_path: Path, field: str, value: object) -> None:
+    """A field that says which layers are of which kind, and that is not read, is refused by name; null says nothing."""
+    (tmp_path / "config.json").write_text(json.dumps({**configs.MIXTRAL_8X7B, field: value}))
+    with pytest.raises(UnreadableError, match=f"field '{field}' is .*not understood"):
+        read_model(tmp_path, (1,))
+    (tmp_path / "config.json").write_text(json.dumps({**configs.MIXTRAL_8X7B, field: None}))
+    assert read_model(tmp_path, (1,))[0]
+
+
 def test_a_config_that_is_not_there(tmp_path: Path) -> None:
     """A folder without a config is named with the reason."""
     with pytest.raises(UsageError, match=r"config\.json: No such file"):
