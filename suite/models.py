@@ -174,12 +174,23 @@ class _Model:
             raise ValueError(f"it has {experts} experts, and each token goes to {each}")
         size = self._get("moe_intermediate_size") or self._need("intermediate_size")
         yield Product("router", "router", experts, self.hidden, layers)
+        self.notes.append(self._said_of_router(each))
         yield from self._feed_forward("expert", "expert", size, layers, (experts, each))
         shared = self._get("shared_size") or self._get("shared_experts") * size
         if self.kind.startswith("llama4"):
             shared = size
         if shared:
             yield from self._feed_forward("shared_expert", "dense", shared, layers)
+
+    def _said_of_router(self, each: int) -> str:
+        """What a router's product leaves out: its logits' dtype and bias stand in no config."""
+        score = self._config.get("scoring_func")
+        said = f"{each} a token by {score}" if isinstance(score, str) else f"{each} a token, by scores it does not name"
+        return (
+            f"its router is taken as a plain product, {self.dtype} to {self.dtype} without a bias, and its choice of "
+            f"experts, where judged, as the best 8 by softmax; the config says {said}. The model itself may compute "
+            "logits in fp32 or add a bias."
+        )
 
     def _feed_forward(
         self, name: str, role: str, size: int, calls: int, spread: tuple[int, int] | None = None
