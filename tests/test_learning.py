@@ -249,3 +249,11 @@ def test_nothing_within_the_others_is_said() -> None:
     learned = learn("made", [replace(point, group=(point.dims["k"],)) for point in ends])
     assert learned.inside.cases == 0
     assert "nobody knows" in said_of_held_out(learned)
+
+
+def test_what_is_said_counts_the_refused() -> None:
+    """The sentence of the exports has the regret with the refused cases too, and how many they are."""
+    points = [p for p in collect(rows_of(), "made") if p.dims["n"] != 512 or p.dims["k"] == 1024]
+    alone = learn("made", points)
+    assert f"With the 10 of {len(points)} that were refused" in said_of_held_out(alone)
+    assert f"{alone.everywhere.mean:.4f}, worst" in said_of_held_out(alone)

@@ -10,10 +10,12 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
+from gemmgate.suite.catalog import find
 from gemmgate.suite.errors import UnreadableError, UsageError
 from gemmgate.suite.records import Row
 from gemmgate.suite.store import Store
 from tests.learnable import HIDDEN, rows_of
+from tests.runs import row
 from tests.stored import make_run, stored
 
 FLAGS = ("--python", "--json", "--explain")
@@ -136,3 +138,35 @@ def test_command_says_what_is_missing(tmp_path: Path, arguments: tuple[str, ...]
     result = _run_learn(tmp_path, *arguments)
     assert isinstance(result.exception, UsageError)
     assert said in str(result.exception) and "made" in str(result.exception)
+
+
+def test_exports_name_what_is_offered(tmp_path: Path) -> None:
+    """On every case of `router`, of every dtype rule, the function names what the family offers for the case, inside
+    and beyond what was measured; a kind that the family does not have is an error.
+    """
+    family = find().family("router")
+    applies = {entry.name: entry.applies for entry in family.implementations}
+    rows = []
+    for case in family.cases:
+        if "drawn" in case.tags or case.dims["t"] > 512:
+            continue
+        yardstick = "linear_float" if case.epilogue == "out_fp32" else "linear"
+        where = {"family": "router", "case": case.name, "dims": dict(case.dims), "visit": case.name, "cache": "serving"}
+        words = {name: getattr(case, name) for name in ("dtype", "precision", "layout", "epilogue")}
+        for name, seconds in ((yardstick, 5e-6), ("dispatch", 4e-6 if case.dims["t"] < 99 else 6e-6)):
+            rows.append(row(name, seconds, yardstick=yardstick, **where, **words))
+    files = [tmp_path / "choose.py", tmp_path / "tree.json"]
+    options = ["--python", str(files[0]), "--json", str(files[1]), "--impl", "dispatch,linear,linear_float"]
+    result = _run_learn(tmp_path, "--family", "router", *options, rows=rows)
+    assert result.exit_code == 0, result.output
+    space: dict[str, Any] = {}
+    exec(files[0].read_text(), space)
+    for case in family.cases:
+        words = {name: getattr(case, name) for name in ("dtype", "precision", "layout", "epilogue")}
+        for machine in ("nvidia-h200-141g-700w", "elsewhere"):
+            chosen = space["choose"](**case.dims, **words, machine=machine)
+            assert applies[chosen](case), (case.name, chosen)
+    for one in json.loads(files[1].read_text())["split_points"]:
+        assert one["fallback"] == ("linear_float" if one["where"]["epilogue"] == "out_fp32" else "linear")
+    with pytest.raises(ValueError, match="no case of 'int8,acc32,row,none'"):
+        space["choose"](t=1, n=8, k=8, dtype="int8", precision="acc32", layout="row", epilogue="none", machine="m")

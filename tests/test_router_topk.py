@@ -69,6 +69,22 @@ def test_rules_survive_their_text() -> None:
         case_of(1, 64, 64, Rule("sigmoid", 9, 8, 1))
 
 
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (Rule("tanh", 2), "'tanh-k2-.*no rule: scores are softmax"),
+        (Rule("softmax", 2, scale=1e-7), "no rule: .* the scale a number"),
+        (Rule("softmax", 0), "each has to be 1 or more"),
+        (Rule("softmax", 2, 0, 0), "each has to be 1 or more"),
+        (Rule("sigmoid", 2, 8, 4), "8 experts in 8 groups: a group's worth takes two"),
+    ],
+)
+def test_what_is_no_rule(rule: Rule, said: str) -> None:
+    """A rule that nothing computes, or that a case could not carry, is refused when the case is made."""
+    with pytest.raises(ValueError, match=said):
+        case_of(1, 8, 64, rule)
+
+
 def test_catalog() -> None:
     """Seven models at nine T; quick ones among them; bytes by hand."""
     assert len(FAMILY.cases) == 63

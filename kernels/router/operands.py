@@ -35,7 +35,8 @@ def check(x: Tensor, w: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> 
             f"got {list(bias.shape)} of {bias.dtype} on {bias.device}."
         )
     if out_dtype not in (x.dtype, torch.float32):
-        raise ValueError(f"Logits of {x.dtype} operands are {x.dtype} or torch.float32, not {out_dtype}.")
+        known = " or ".join(dict.fromkeys((str(x.dtype), "torch.float32")))
+        raise ValueError(f"Logits of {x.dtype} operands are {known}, not {out_dtype}.")
 
 
 def case_for(x: Tensor, w: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Case:
