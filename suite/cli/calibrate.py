@@ -98,7 +98,10 @@ def command(
     begun = time.monotonic()
     store = options.store(results).calibrations
     if show:
-        _put(store.load(show), format)
+        reading = store.read(show)
+        for note in reading.notes:
+            _terminal.say(note)
+        _put(reading.run, format)
         return
     if data not in DATA or cache not in ("", *CACHES):
         raise UsageError(f"--data is one of {', '.join(DATA)} and --cache one of {', '.join(CACHES)}.")
