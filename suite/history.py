@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +23,7 @@ import numpy as np
 
 from gemmgate.suite.errors import CannotMeasureError, UnreadableError, UsageError
 from gemmgate.suite.series import Place, Point, Series, Step, newest_method
+from gemmgate.suite.sides import Side
 from gemmgate.suite.statistics import SIZE_OF_INTEREST, summarise
 
 PARAM_NAMES = ("case", "implementation", "conditions")
@@ -45,6 +47,27 @@ def benchmark_name(family: str, quantity: str = "seconds", older_method: int | N
     """asv's name of a family's series; those by an older method have names of their own."""
     suffix = "" if older_method is None else f"_method_{older_method}"
     return f"track_gemm.{class_name(family)}.track_{quantity}{suffix}"
+
+
+def all_steps(series: Series) -> dict[Place, tuple[Step, ...]]:
+    """Where each series changes its level: compiled code from one point to the next, all else by `steps`."""
+    return {
+        place: code_changes(points) if points[0].row.kind == "static" else steps([point.value for point in points])
+        for place, points in series.items()
+    }
+
+
+def code_changes(points: Sequence[Point]) -> tuple[Step, ...]:
+    """Every change of what a compiler made, which has no noise, of the same tile.
+
+    Another tile is other code, chosen on purpose: its registers say nothing of the earlier ones.
+    """
+    known = [(index, point) for index, point in enumerate(points) if point.value]
+    return tuple(
+        Step(index, point.value / before.value)
+        for (_, before), (index, point) in pairwise(known)
+        if before.value and point.value and point.value != before.value and _pick(before) == _pick(point)
+    )
 
 
 def steps(values: Sequence[float | None]) -> tuple[Step, ...]:
@@ -104,9 +127,11 @@ def write_asv(series: Series, folder: Path) -> None:
     _merge_benchmarks(folder / "benchmarks.json", benchmarks)
 
 
-def publish(root: Path, results: Path, html: Path) -> int:
+def publish(root: Path, results: Path, html: Path, slower: Collection[str] = ()) -> int:
     """Runs `asv publish`, which empties the folder `html` first. Raises what asv says where it fails.
 
+    asv looks for regressions in the series `slower` alone, named as by `slowed`: by itself it takes a single point
+    on either side for a level, and the next launch or another board for a regression.
     Returns how many result files are on none of asv's pages: it shows the main line of commits, and what was
     measured on a branch before it was merged lies beside that.
     """
@@ -119,6 +144,9 @@ def publish(root: Path, results: Path, html: Path) -> int:
         raise UsageError(f"{html} holds something else than earlier pages, and would be emptied. Name an empty folder.")
     places = {"repo": root, "benchmark_dir": root / "benchmarks", "results_dir": results, "html_dir": html}
     asked = {**json.loads(settings.read_text(encoding="utf-8")), **{n: str(p.resolve()) for n, p in places.items()}}
+    kept = "|".join(map(re.escape, sorted(slower)))
+    asked["regressions_first_commits"] = {rf"track_gemm\.(?!(?:{kept})(?:@|$))" if kept else r"track_gemm\.": None}
+    asked["regressions_thresholds"] = {r"track_gemm\.": SIZE_OF_INTEREST}
     with tempfile.TemporaryDirectory() as scratch:
         config = Path(scratch) / "asv.conf.json"
         config.write_text(json.dumps(asked), encoding="utf-8")
@@ -131,6 +159,21 @@ def publish(root: Path, results: Path, html: Path) -> int:
             f"What it read is in {results}; it can be deleted and is written anew."
         )
     return (done.stdout + done.stderr).count("Couldn't find ")
+
+
+def slowed(steps: Mapping[Place, Sequence[Step]]) -> set[str]:
+    """asv's names, without `track_gemm.`, of the series with a step upwards."""
+    method = newest_method(steps)
+    found = set()
+    for place in (place for place, of_place in steps.items() if any(step.ratio > 1 for step in of_place)):
+        name = benchmark_name(place.family, place.quantity, None if place.method == method else place.method)
+        params = ", ".join(map(repr, (place.case, place.implementation, place.conditions)))
+        found.add(f"{name.removeprefix('track_gemm.')}({params})")
+    return found
+
+
+def _pick(point: Point) -> str:
+    return Side(point.row, point.run).pick
 
 
 def _results(

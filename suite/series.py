@@ -17,7 +17,7 @@ from gemmgate.suite.records import Row, Run
 class Place:
     """What a series follows. `conditions` are the cache state and whatever else is not the default.
 
-    `quantity` is a word that a program can read: `seconds`, `error`, `compile_seconds`, `static_registers`.
+    `quantity` is a word that a program can read: `seconds`, `error`, `static_multiply`.
     """
 
     machine: str
@@ -61,9 +61,12 @@ Series = Mapping[Place, tuple[Point, ...]]
 BESIDE: Mapping[str, tuple[str, Callable[[Rated], float | None]]] = {
     "error": ("relative", lambda rated: rated.row.error),
     "error_vs_yardstick": ("of the yardstick's", lambda rated: rated.error_vs_yardstick),
-    "compile_seconds": ("seconds", lambda rated: rated.row.compile_s),
 }
-"""What a time carries besides: unit and value, by quantity. These do not depend on the cache state."""
+"""What a time carries besides: unit and value, by quantity. These do not depend on the cache state.
+
+Seconds to prepare are none of them: whether the compiler's caches held the kernel is not recorded, and that is a
+factor of hundreds.
+"""
 
 
 def collect(runs: Iterable[Run], committed_s: Mapping[str, int]) -> tuple[Series, tuple[str, ...]]:
@@ -126,7 +129,7 @@ def method_changes(series: Series) -> tuple[str, ...]:
     )
 
 
-def newest_method(series: Series) -> int:
+def newest_method(series: Iterable[Place]) -> int:
     """The method whose series have the plain names."""
     return max((place.method for place in series), default=1)
 

@@ -7,7 +7,7 @@ import pytest
 
 from gemmgate.suite import history
 from gemmgate.suite.records import METHOD_VERSION
-from gemmgate.suite.series import BESIDE, Place, collect
+from gemmgate.suite.series import BESIDE, Place, Series, collect
 from tests.histories import NEW, OLD, TIMES, at, series_of, timed
 from tests.runs import H200, row
 
@@ -89,7 +89,7 @@ def test_a_failure_does_not_hide_what_was_ok() -> None:
 
 
 def test_what_a_time_carries_besides() -> None:
-    """Errors against float64 and against the yardstick and seconds to compile are series, one for all cache states."""
+    """Errors against float64 and the yardstick are series, one for all cache states; seconds to compile are none."""
     rows = [row("cublas", cache=c, error=2e-3, compile_s=0.5, target="") for c in ("cold", "hot")]
     rows += [row("own", cache=c, error=3e-3, compile_s=None, target="") for c in ("cold", "hot")]
     series, _ = collect([at(OLD, *rows)], TIMES)
@@ -103,7 +103,6 @@ def test_what_a_time_carries_besides() -> None:
         ("error", "own", "any"): [3e-3],
         ("error_vs_yardstick", "cublas", "any"): [1.0],
         ("error_vs_yardstick", "own", "any"): [pytest.approx(1.5)],
-        ("compile_seconds", "cublas", "any"): [0.5],
     }
 
 
@@ -125,3 +124,26 @@ def test_steps() -> None:
     assert history.steps([1.0] * 20 + [1.005] * 20) == ()
     assert history.steps([1.0] * 10 + [1.2] * 2) == ()
     assert history.steps([]) == history.steps([None]) == ()
+
+
+def compiled(*values: tuple[float, int]) -> Series:
+    """One series of compiled code: registers and BLOCK_M by commit."""
+    rows = [
+        row("own", kind="static", phase="multiply", value=registers, unit="registers", cache="", tile={"BLOCK_M": size})
+        for registers, size in values
+    ]
+    return timed(*(at(commit, one) for commit, one in zip((OLD, NEW), rows, strict=True)))[0]
+
+
+def test_compiled_code_has_no_noise() -> None:
+    """Two more registers with the same tile are a step at once; with another tile, or unchanged, they are none."""
+    ((step,),) = history.all_steps(compiled((100.0, 64), (102.0, 64))).values()
+    assert (step.index, step.ratio) == (1, pytest.approx(1.02))
+    assert list(history.all_steps(compiled((100.0, 64), (204.0, 128))).values()) == [()]
+    assert list(history.all_steps(compiled((100.0, 64), (100.0, 64))).values()) == [()]
+
+
+def test_a_time_that_differs_once_is_no_step() -> None:
+    """A time that is twice as long at one commit is no step: the next launch may be as before."""
+    series, _ = timed(at(OLD, row("own", 8e-6)), at(NEW, row("own", 16e-6)))
+    assert list(history.all_steps(series).values()) == [()]

@@ -16,10 +16,11 @@ from gemmgate.suite.errors import UsageError
 from gemmgate.suite.records import METHOD_VERSION
 from gemmgate.suite.report.history import history_page
 from gemmgate.suite.series import Series, collect
+from gemmgate.suite.store import Store
 from tests.browser import needs_chromium, shown
 from tests.histories import BESIDE_HERE, NAME, NEW, OLD, TIMES, at, timed
 from tests.published import Publish, publish, repository
-from tests.runs import H200, row
+from tests.runs import H200, row, run
 from tests.stored import ROOT
 
 __all__ = ["publish", "repository"]
@@ -104,3 +105,26 @@ def test_page_in_a_browser(tmp_path: Path) -> None:
     assert drawn.count('class="trace scatter') == 2
     assert all(word in drawn for word in (">cublas</text>", ">own</text>", ">own +12.5 %</text>", OLD[:10]))
     assert "Left out: a note." in document
+
+
+def regressions(tmp_path: Path) -> list[tuple[str, float, float]]:
+    """What asv's page of regressions lists: name, best and latest value."""
+    listed = json.loads((tmp_path / "results" / "html" / "regressions.json").read_text())["regressions"]
+    return [(name, best, latest) for name, _, _, _, latest, best, _ in listed]
+
+
+def test_asv_lists_the_steps_of_the_history_alone(
+    publish: Publish, repository: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    """Of a time that is 14 % longer once and of four registers more, asv lists the registers, as the history does."""
+    store = Store(tmp_path / "results")
+    for number, commit in enumerate(repository[1]):
+        utc = f"2026-01-0{number + 1}T13:00:00Z"
+        fields = {"kind": "static", "phase": "multiply", "unit": "registers", "cache": "", "tile": {"BLOCK_M": 64}}
+        compiled = row("own", value=100.0 + 4 * number, **fields)
+        with store.begin(run(id=f"2026010{number + 1}T130000Z-{commit[:10]}", commit=commit, utc=utc)) as journal:
+            journal.append(replace(compiled, commit="", run_id="", utc=utc))
+            journal.finish()
+    assert publish() == 0
+    name = "track_gemm.DenseSplitk.track_static_multiply('m32-n32-k32768-bf16', 'own', 'any target=sm_90')"
+    assert regressions(tmp_path) == [(name, 100.0, 104.0)]

@@ -39,7 +39,7 @@ def command(
     impl: _options.Impl = None,
     quantity: Annotated[
         list[str] | None,
-        typer.Option("--quantity", metavar="GLOB,...", help="Such as seconds, error, compile_seconds."),
+        typer.Option("--quantity", metavar="GLOB,...", help="Such as seconds, error, static_*."),
     ] = None,
     confirm: Annotated[
         bool,
@@ -50,8 +50,9 @@ def command(
 ) -> None:
     """List where series of the stored runs change their level, with the likely cause.
 
-    A step takes three points or more on either side, and 5 to 20 commits where it is only 3 %. The cause is read
-    from the records: another board, other versions, a yardstick that moved too, another tile, other machine code.
+    A step takes three points or more on either side, and 5 to 20 commits where it is only 3 %; of compiled code,
+    which has no noise, one on either side, with the same tile. The cause is read from the records: another board,
+    other versions, a yardstick that moved too, another tile, other machine code.
     """
     store = _options.store(results)
     runs = finished(store, _options.globs("--machine", machine))
@@ -69,7 +70,7 @@ def command(
     shown = _narrowed(series, wanted)
     if not shown:
         raise UsageError(f"None of the {len(runs)} runs in {store.root} is in the history of this repository.")
-    found = causes.found(series, {place: history.steps([point.value for point in series[place]]) for place in shown})
+    found = causes.found(series, history.all_steps({place: series[place] for place in shown}))
     confirmed = {step.key: _confirmed(step) for step in found if confirm and _is_slow_down(step)}
     if format is Format.JSON:
         _terminal.put(json.dumps(steps.steps_json(found, confirmed), indent=1, allow_nan=False))

@@ -56,10 +56,10 @@ def command(
         )
     folder = html or store.root / "html"
     history.write_asv(series, store.root / "asv")
-    aside = history.publish(own_overlay(), store.root / "asv", folder)
+    steps = history.all_steps(series)
+    aside = history.publish(own_overlay(), store.root / "asv", folder, history.slowed(steps))
     for address in make_offline(folder):
         _terminal.say(f"asv's pages load {address}, which this gemmgate has no copy of: they need a network.")
-    steps = {place: history.steps([point.value for point in points]) for place, points in series.items()}
     _write_page(folder, history_page(series, steps, notes, changes))
     (folder / REPORT).write_text(report_page(_newest(runs), plotly_script()), encoding="utf-8")
     found = causes.found(series, steps)
