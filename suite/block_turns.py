@@ -19,9 +19,7 @@ from gemmgate.suite.block_visits import (
     LEAST_FREE,
     MANY_CALLS,
     MANY_REPLAYS,
-    SETTLE_LIMITED_S,
     SETTLE_LONG_S,
-    SETTLE_SHORT_S,
     VISITS_AGAIN,
     WARM_S,
     Known,
@@ -150,6 +148,7 @@ class VisitorInTurns(Visitor):
                 implementation=item.implementation,
                 cache=self._plan.cache,
                 item=item.path,
+                again=not is_new,
                 passes=known.passes or None,
                 extras={level: known.extras.get(level) for level in levels} if side == CANDIDATE else {},
             )
@@ -166,9 +165,7 @@ class VisitorInTurns(Visitor):
     def _visited(
         self, turns: Turns, item: Item, block: int, side: str, steps: Sequence[_Place], known: Known, *, is_first: bool
     ) -> _Found:
-        least_s = SETTLE_LIMITED_S if known.power_limited else SETTLE_SHORT_S
-        settled = self._settled(turns, item, side, SETTLE_LONG_S if is_first or not known.is_settled else least_s)
-        self._learn(known, settled)
+        self._learn(known, self._settled(turns, item, side, self._least_s(known, is_first=is_first)))
         self._lead(turns, item, side)
         asked = {"item": item.path, "replays": known.replays, "warm_s": WARM_S if known.power_limited else 0.0}
         for again in range(VISITS_AGAIN + 1):

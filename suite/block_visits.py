@@ -21,8 +21,9 @@ from gemmgate.suite.records import Row
 FEW_REPLAYS, MANY_REPLAYS, MANY_CALLS = 4, 10, 64
 """Replays a visit: few where one holds so many calls that launches differ more than replays do."""
 SETTLE_LONG_S, SETTLE_LIMITED_S, SETTLE_SHORT_S = 0.3, 0.15, 0.02
-"""Load before the visits of an item: long for the first of a pair and in its first block, less at the power limit,
-whose control answers within some hundredths of a second, and short for all others."""
+"""Load before the visits of an item: long for the first of a pair and, where energy is asked for, in its first block;
+less in its first block otherwise and at the power limit, whose control answers within some hundredths of a second; and
+short for all others."""
 WARM_S = 0.02
 """Load at the beginning of a visit that runs at the power limit: the other side's may have let the clock rise."""
 FREE_CLOCK = 0.995
@@ -42,7 +43,8 @@ class BlockPlan:
     Items of one case should stand together: they share its inputs. With `levels`, the candidate is slowed
     down by each in turn, beside 0, in the same workers; by `levels_a_block` of them, in rotation, where
     that is not None. `edited` are paths of items that the edited side is measured on too. No block begins
-    that would not end within `seconds`; the first one always does.
+    that would not end within `seconds`; the first one always does. Without `energy`, which takes longer, nobody asks
+    for the joules of a call.
     """
 
     items: Sequence[Item]
@@ -54,6 +56,7 @@ class BlockPlan:
     seconds: float | None = None
     levels_a_block: int | None = None
     edited: tuple[str, ...] = ()
+    energy: bool = True
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -159,9 +162,7 @@ class Visitor:
         """The rows of all levels, a baseline and a candidate each, of an item that is mounted. Raises `Fault`."""
         known = self._known[item.path]
         if is_first or not (known.is_settled and self._runs_free(known)):
-            least_s = SETTLE_LIMITED_S if known.power_limited else SETTLE_SHORT_S
-            settled = self._settle(pair, item, SETTLE_LONG_S if is_first or not known.is_settled else least_s)
-            self._learn(known, settled)
+            self._learn(known, self._settle(pair, item, self._least_s(known, is_first=is_first)))
         self._lead(pair, item, BASELINE if is_mirrored(block) else CANDIDATE)
         rows = []
         edited = EDITED in self.sides_of(item)
@@ -175,6 +176,12 @@ class Visitor:
                     self._row(pair, item, phases[CANDIDATE], side, facts[side, level], visit),
                 ]
         return rows
+
+    def _least_s(self, known: Known, *, is_first: bool) -> float:
+        """How long an item settles at least: long as the first of a pair, or to learn what a call takes of energy."""
+        if is_first or (self._plan.energy and not known.is_settled):
+            return SETTLE_LONG_S
+        return SETTLE_LIMITED_S if known.power_limited or not known.is_settled else SETTLE_SHORT_S
 
     def _learn(self, known: Known, settled: Mapping[str, Any]) -> None:
         """How an item settled the first time: later blocks measure it in that way."""
@@ -231,7 +238,8 @@ class Visitor:
         levels = {f"{level:g}" for level in self._plan.levels_of(block)}
         extras = {name: extra for name, extra in known.extras.items() if name in levels}
         with self._spent.on("mount"):
-            asked = {s: {**mount, "item": item.path, "extras": extras if s == CANDIDATE else {}} for s in sides}
+            mount |= {"item": item.path, "again": True}
+            asked = {side: {**mount, "extras": extras if side == CANDIDATE else {}} for side in sides}
             mounted = pair.ask_both("mount", CHECK_DEADLINE_S, **asked)
         return float(min(reply["free_share"] for reply in mounted.values()))
 
@@ -253,7 +261,7 @@ class Visitor:
 
     def _lead(self, pair: Pair, item: Item, side: str) -> None:
         """A visit that does not count, of the side that is not the next one: so no visit comes straight from a load."""
-        with self._spent.on("settle"):
+        with self._spent.on("lead"):
             pair.ask(side, "lead", SAMPLE_DEADLINE_S, item=item.path, warm_s=SETTLE_SHORT_S)
 
     def _visits(

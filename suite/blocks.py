@@ -67,7 +67,7 @@ class Blocks:
         plan: BlockPlan,
         start: Callable[[str], Worker],
         *,
-        sink: Callable[[Row], object],
+        sink: Callable[[Sequence[Row]], object],
         progress: BlockProgress,
         rows: Collection[Row] = (),
         commits: Mapping[str, str] | None = None,
@@ -160,8 +160,7 @@ class Blocks:
                         self._progress.item(item.path, items.index(item), len(items))
                         rows = self._visited(pair, item, block)
                         left.remove(item)
-                        for row in rows:
-                            self._sink(row)
+                        self._sink(rows)
                         yield from values(rows)
                     if left:
                         self._drop(pair, left[0])
@@ -188,17 +187,17 @@ class Blocks:
 
         left = [item for item in items if item.path not in self.given_up]
         for rows in self._visitor.block(turns, left, block, following, give_up, self._progress.item):
-            for row in rows:
-                self._sink(row)
+            self._sink(rows)
             yield from values(rows)
 
     def _start_following(self, pair: Pair, following: Sequence[int], *, knows_all: bool) -> Pair | None:
         """Starts later pairs, and lets the next one take the device where it had time to import.
 
-        On a CPU nothing: importing would take the cores that are being measured. Nor is the device taken
-        beside a block that finds out lengths by timing.
+        On a CPU nothing: importing would take the cores that are being measured. Nor where time is up. The device is
+        not taken beside a block that finds out lengths by timing.
         """
-        if not pair.workers[BASELINE].target.is_gpu:
+        is_late = self._plan.seconds is not None and time.monotonic() - self._begun >= self._plan.seconds
+        if is_late or not pair.workers[BASELINE].target.is_gpu:
             return None
         early = next(iter(self._waiting), None) if knows_all else None
         ahead = pairs_ahead(psutil.virtual_memory().total, psutil.cpu_count() or 1)
@@ -259,7 +258,7 @@ class Blocks:
         tries[item.path] += 1
         if tries[item.path] == _TRIES or fault.outcome["status"] not in RETRIED:
             self.given_up[item.path] = str(fault)
-            self._sink(self._visitor.failed(pair, item, block, fault))
+            self._sink([self._visitor.failed(pair, item, block, fault)])
 
     def _fresh(self, block: int) -> Pair:
         """Which side starts first, and so takes the device first, alternates with the order of the visits."""

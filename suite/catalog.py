@@ -35,6 +35,12 @@ class Choice:
     case: Case
     implementations: tuple[str, ...]
 
+    @property
+    def may_be_own(self) -> tuple[str, ...]:
+        """Those that may be our own kernels: all but yardsticks and what is offered on request."""
+        others = {entry.name for entry in self.family.implementations if entry.on_request} | {*self.family.yardsticks}
+        return tuple(name for name in self.implementations if name not in others)
+
 
 @dataclass(frozen=True)
 class Item:

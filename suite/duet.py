@@ -57,8 +57,9 @@ class DuetPlan:
 class Duet:
     """Measures a plan. `start(side)` starts a warm worker, `rows` holds what is stored, `sink` adds to it.
 
-    `surveyed_all` is told, once the survey is through, what will be timed. `spent_s` is where the time went. With
-    `alone` one worker at a time takes the device, once that has returned.
+    `ahead` is called while the workers of the survey start. `surveyed_all` is told, once the survey is through, what
+    will be timed. `spent_s` is where the time went. With `alone` one worker at a time takes the device, once that has
+    returned.
     """
 
     def __init__(
@@ -66,10 +67,11 @@ class Duet:
         plan: DuetPlan,
         start: Start,
         *,
-        sink: Callable[[Row], object],
+        sink: Callable[[Sequence[Row]], object],
         rows: Callable[[], Collection[Row]],
         display: Callable[[], AbstractContextManager[BlockProgress]],
         begun: float | None = None,
+        ahead: Callable[[], object] = lambda: None,
         surveyed_all: Callable[[Sequence[Item]], object] = lambda items: None,
         alone: Alone | None = None,
     ) -> None:
@@ -79,6 +81,7 @@ class Duet:
         self._rows = rows
         self._display = display
         self._begun = time.monotonic() if begun is None else begun
+        self._ahead = ahead
         self._surveyed_all = surveyed_all
         self._alone = alone
         self._known: dict[str, Known] = {}
@@ -90,6 +93,7 @@ class Duet:
     def run(self) -> None:
         """All phases, one after the other. With `seconds` a phase may be cut short, and those after it."""
         try:
+            self._compile_ahead()
             self._run()
         finally:
             for pair in self._waiting:
@@ -120,17 +124,25 @@ class Duet:
         self._known = {}
         self._blocks(items, range(RELEASE, RELEASE + RELEASE_BLOCKS), start, commits)
 
+    def _compile_ahead(self) -> None:
+        """Whatever is done beforehand, which needs no device, and beside it the start of the survey's workers."""
+        begin = time.monotonic()
+        if not self._alone:
+            self._waiting.append(Pair(self._start, SIDES))
+            self._waiting[0].greet()
+        self._ahead()
+        self.spent_s["warming"] += time.monotonic() - begin
+
     def _survey(self) -> None:
         plan = self._block_plan([*self._plan.items, *self._plan.fresh], ())
         fresh, all_ = {item.path for item in self._plan.fresh}, self._plan.everything
         begin = time.monotonic()
         with self._display() as display:
             told = (plan, self._start, display, fresh, self._plan.sources, self._plan.commits)
-            survey = SurveyInTurns(*told, alone=self._alone) if self._alone else Survey(*told)
+            survey = SurveyInTurns(*told, alone=self._alone) if self._alone else Survey(*told, self._waiting)
             for found in survey.run():
                 self.surveyed[found.item.path] = found
-                for row in found.rows:
-                    self._sink(row)
+                self._sink(found.rows)
                 if self._waiting or self._alone or not self._plan.gates_time:
                     continue
                 if kept([found.item], self.surveyed, everything=all_):
@@ -182,4 +194,4 @@ class Duet:
 
     def _block_plan(self, items: Sequence[Item], numbers: Sequence[int]) -> BlockPlan:
         plan = self._plan
-        return BlockPlan(items, numbers, plan.cache, seed=plan.seed, data=plan.data, seconds=plan.seconds)
+        return BlockPlan(items, numbers, plan.cache, seed=plan.seed, data=plan.data, seconds=plan.seconds, energy=False)

@@ -7,7 +7,7 @@ each stage still has, if nothing changed, is found by playing gates with the rul
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,7 +26,13 @@ _SEED = 20250331
 _FIRST = SCREEN_STEPS[0][0]
 """Blocks that every item has; what needs more before it may be let go counts as not clear."""
 _TYPICAL_LOOK = LOOKS[1]
-_IN_BLOCKS = ("prepare", "mount", "settle", "visits")
+_IN_BLOCKS = ("prepare", "mount", "settle", "lead", "visits")
+_TODAY = "lead"
+"""Seconds of blocks as they are today have this among them; others tell nothing of an item in a block."""
+
+
+AHEAD_S = 20.0
+"""Of compiling beforehand: the start of its workers, and some hundred kernels by twelve of them."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +46,11 @@ class Costs:
     source: str
     turns: int = 0
     """Processes that hold the device one after the other in a block; 0 where they share it."""
+    ahead_s: float = AHEAD_S
+    """Of compiling beforehand, where anything is."""
 
 
-ON_A_GPU = Costs(15.0, 0.7, 0.34, 0.5, "an H200")
+ON_A_GPU = Costs(15.0, 0.3, 0.25, 0.5, "an H200, by arithmetic")
 IN_TURNS = Costs(15.0, 0.9, 0.8, 7.5, "an H200, by arithmetic for three processes in turns", 3)
 ON_A_CPU = Costs(10.0, 1.0, 1.0, 4.0, "a CPU of two cores")
 """Where no run of the machine tells."""
@@ -66,6 +74,8 @@ class Forecast:
     stages: tuple[Stage, ...]
     changed_s: tuple[float, float]
     costs: Costs
+    unknown: int = 0
+    """Items whose noise nothing tells: they have more blocks."""
 
     @property
     def total_s(self) -> float:
@@ -74,31 +84,32 @@ class Forecast:
 
 def costs_of(runs: Sequence[Run], default: Costs) -> Costs:
     """From gates and calibrations of one machine, oldest first; the newest that says a thing tells it."""
-    setup_s, survey_s, item_s, block_s, source = (
-        default.setup_s,
-        default.survey_s,
-        default.item_s,
-        default.block_s,
-        default.source,
-    )
+    costs = default
     for run in runs:
         found = [value for value in values(run.rows) if not value.edited]
         spent = run.seconds
-        if found and "visits" in spent and not any(value.level for value in found):
+        if found and _TODAY in spent and not any(value.level for value in found):
             item_s = sum(spent.get(name, 0.0) for name in _IN_BLOCKS) / len(found)
             block_s = spent.get("start", 0.0) / len({value.block for value in found})
-            source = run.id
+            costs = replace(costs, item_s=item_s, block_s=block_s, source=run.id)
         surveyed = len({row.path for row in run.rows if row.kind == "count"})
         if surveyed and "survey" in spent:
-            survey_s = spent["survey"] / surveyed
-            setup_s = spent.get("setup", setup_s)
-    return Costs(setup_s, survey_s, item_s, block_s, source, default.turns)
+            costs = replace(costs, setup_s=spent.get("setup", costs.setup_s))
+            if "warming" in spent:  # else what was compiled is part of the survey
+                costs = replace(costs, survey_s=spent["survey"] / surveyed)
+    return costs
 
 
-def forecast(surveyed: int, noise: Sequence[Noise | None], costs: Costs, *, gates_time: bool) -> Forecast:
-    """Of a gate that surveys so many items and times those of which `noise` is given, None where it is not known."""
+def forecast(
+    surveyed: int, noise: Sequence[Noise | None], costs: Costs, *, gates_time: bool, compiled: int = 0
+) -> Forecast:
+    """Of a gate that surveys so many items and times those of which `noise` is given, None where it is not known.
+
+    `compiled` are pairs of case and kernel that workers compile beforehand.
+    """
     first = [
         Stage("sides, interpreters, lists", 0, "", 0, costs.setup_s),
+        *([Stage("compile beforehand", compiled, "", 0, costs.ahead_s)] if compiled else []),
         Stage("survey", surveyed, "", 0, surveyed * costs.survey_s),
     ]
     if not gates_time:
@@ -123,7 +134,7 @@ def forecast(surveyed: int, noise: Sequence[Noise | None], costs: Costs, *, gate
         ),
     )
     each = [(GATED_BLOCKS[0] - _FIRST + look) * costs.item_s for look in (LOOKS[0], LOOKS[-1])]
-    return Forecast((*first, *steps), (each[0], each[1]), costs)
+    return Forecast((*first, *steps), (each[0], each[1]), costs, sum(one is None for one in noise))
 
 
 def _stage(name: str, items: float, blocks: int, costs: Costs) -> Stage:

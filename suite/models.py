@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +26,26 @@ _ALIASES = {
     "num_attention_heads": ("n_head",),
     "experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
     "experts_per_token": ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k"),
-    "shared_experts": ("n_shared_experts", "num_shared_experts"),
+    "shared_experts": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
     "shared_size": ("shared_expert_intermediate_size", "shared_intermediate_size"),
 }
 """The same field under other models' names; the key itself counts too."""
 _UNGATED = ("gpt_neox", "nemotron", "phi", "starcoder2")
 """Model types whose feed-forward layer is two products and not three."""
+
+_READ = {
+    "moe_layer_freq",
+    "interleave_moe_layer_step",
+    "decoder_sparse_step",
+    "full_attention_interval",
+}
+"""Fields about the pattern of the layers that are understood."""
+_PATTERN = re.compile(
+    r"(?=.*(expert|moe|attn|attention|sparse))(?=.*(period|offset|freq|start_index|end_index|interval|step))"
+)
+"""What a field is called that says which layers have experts or attention."""
+_UNREAD = ("parallel_attn_mlp_res",)
+"""Fields that add products which are not counted here, where they are true."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +112,19 @@ class _Model:
         if quantised:
             method = quantised.get("quant_method", "quantised") if isinstance(quantised, dict) else "quantised"
             self.notes.append(f"its weights are stored as {method}; products are measured in {self.dtype}.")
+        self._refuse_patterns()
         self.hidden = self._need("hidden_size")
         self.layers = self._need("num_hidden_layers")
+
+    def _refuse_patterns(self) -> None:
+        """A pattern of layers that is not understood would be miscounted, so it is an error."""
+        for key, value in self._config.items():
+            pattern = key not in _READ and _PATTERN.search(key)
+            if value not in (None, False, []) and (pattern or key in _UNREAD):
+                raise ValueError(
+                    f"field '{key}' is {json.dumps(value)[:40]}, a pattern of layers that is not understood here, so "
+                    "its products would be miscounted; give them with --shapes instead"
+                )
 
     def products(self) -> Iterator[Product]:
         """All products of a pass, with how often each is made."""
@@ -148,12 +174,23 @@ class _Model:
             raise ValueError(f"it has {experts} experts, and each token goes to {each}")
         size = self._get("moe_intermediate_size") or self._need("intermediate_size")
         yield Product("router", "router", experts, self.hidden, layers)
+        self.notes.append(self._said_of_router(each))
         yield from self._feed_forward("expert", "expert", size, layers, (experts, each))
         shared = self._get("shared_size") or self._get("shared_experts") * size
         if self.kind.startswith("llama4"):
             shared = size
         if shared:
             yield from self._feed_forward("shared_expert", "dense", shared, layers)
+
+    def _said_of_router(self, each: int) -> str:
+        """What a router's product leaves out: its logits' dtype and bias stand in no config."""
+        score = self._config.get("scoring_func")
+        said = f"{each} a token by {score}" if isinstance(score, str) else f"{each} a token, by scores it does not name"
+        return (
+            f"its router is taken as a plain product, {self.dtype} to {self.dtype} without a bias, and its choice of "
+            f"experts, where judged, as the best 8 by softmax; the config says {said}. The model itself may compute "
+            "logits in fp32 or add a bias."
+        )
 
     def _feed_forward(
         self, name: str, role: str, size: int, calls: int, spread: tuple[int, int] | None = None

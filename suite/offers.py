@@ -17,7 +17,7 @@ from typing import Any
 
 from gemmgate.suite import catalog
 from gemmgate.suite.cases import Case, Family
-from gemmgate.suite.catalog import Catalog, Item, Selection
+from gemmgate.suite.catalog import Catalog, Choice, Item, Selection
 from gemmgate.suite.errors import CannotMeasureError, GemmgateError, UsageError
 
 _ASK = (
@@ -29,7 +29,10 @@ _DEADLINE_S = 120.0
 
 @dataclass(frozen=True)
 class Offer:
-    """One implementation of one case as a side has it. `file` is its source, `inputs` that of what it is given."""
+    """One implementation of one case as a side has it. `file` is its source, `inputs` that of what it is given.
+
+    `may_be_own` is as in `catalog.Choice`.
+    """
 
     case: Case
     implementation: str
@@ -37,6 +40,7 @@ class Offer:
     bytes_moved: int
     file: str
     inputs: str
+    may_be_own: bool = True
 
     @property
     def path(self) -> str:
@@ -79,6 +83,7 @@ def _answer(known: Catalog, suites: Sequence[Path], selection: Selection) -> dic
                     "bytes_moved": choice.family.bytes_moved(choice.case),
                     "file": _file(package, where[name]),
                     "inputs": _file(known.packages[choice.family.name], choice.family.make_inputs),
+                    "may_be_own": name in choice.may_be_own,
                 }
             )
     return {"offers": offers}
@@ -133,6 +138,16 @@ def ask_each(
         else [Offer(**{**offer, "case": Case.from_json(offer["case"])}) for offer in reply["offers"]]
         for reply in json.loads(done.stdout)
     ]
+
+
+def choices(offers: Iterable[Offer]) -> list[Choice]:
+    """By case, those that may be our own kernels, each once; their families are as those of `items`."""
+    by_case: dict[Case, tuple[Family, list[str]]] = {}
+    for item in items([offer for offer in offers if offer.may_be_own]):
+        names = by_case.setdefault(item.case, (item.family, []))[1]
+        if item.implementation not in names:
+            names.append(item.implementation)
+    return [Choice(family, case, tuple(names)) for case, (family, names) in by_case.items()]
 
 
 def items(offers: Iterable[Offer]) -> list[Item]:

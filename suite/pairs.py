@@ -117,10 +117,29 @@ class Pair:
 
     def ask_both(self, op: str, deadline_s: float, **fields: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """The replies by side, to requests with `fields` by side. All of them work at the same time."""
+        replies, faults = self.ask_each(op, deadline_s, **fields)
+        for fault in faults.values():
+            raise fault
+        return replies
+
+    def ask_each(
+        self, op: str, deadline_s: float, **fields: Mapping[str, Any]
+    ) -> tuple[dict[str, dict[str, Any]], dict[str, Fault]]:
+        """As `ask_both`, with the faults by side: that of one hides no reply of another."""
+        replies: dict[str, dict[str, Any]] = {}
+        faults: dict[str, Fault] = {}
         sides = [side for side in self.workers if side in fields]
         for side in sides:
-            self._post(side, op, deadline_s, fields[side])
-        return {side: self._collect(side) for side in sides}
+            try:
+                self._post(side, op, deadline_s, fields[side])
+            except Fault as fault:
+                faults[side] = fault
+        for side in [side for side in sides if side not in faults]:
+            try:
+                replies[side] = self._collect(side)
+            except Fault as fault:
+                faults[side] = fault
+        return replies, faults
 
     def stop(self) -> None:
         """Sends all the signal to end; `end` waits until they have."""

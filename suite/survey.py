@@ -1,11 +1,13 @@
 """Before any time is taken: what each side makes of every item, and whether it is right.
 
-One fresh worker a side goes through all items. Each side is asked by itself, so that a baseline which fails hides
-no wrong candidate. What both can do is mounted, which shows whether the two are one and the same.
+One fresh worker a side goes through all items. Both prepare and check at once, but for items whose `prepare` may take
+times: there one waits for the other. Whatever fails on one side, the other is asked all the same, so that a baseline
+which fails hides no wrong candidate. What both can do is mounted, which shows whether the two are one and the same.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +23,7 @@ from gemmgate.suite.loop import CHECK_DEADLINE_S, PREPARE_DEADLINE_S
 from gemmgate.suite.outcomes import block_row
 from gemmgate.suite.pairs import SIDES, Fault, Pair
 from gemmgate.suite.records import RETRIED, Row
-from gemmgate.suite.workers import Worker
+from gemmgate.suite.workers import START_DEADLINE_S, Worker
 
 _TRIES = 2
 
@@ -41,7 +43,8 @@ class Surveyed:
 class Survey:
     """`plan.items` on both sides, and only on the candidate those in `fresh`, which the baseline does not have.
 
-    `sources` gives the hash of an item's sources by side and path; `commits` go into the rows.
+    `sources` gives the hash of an item's sources by side and path; `commits` go into the rows. Pairs that `waiting`
+    holds were started for it.
     """
 
     plan: BlockPlan
@@ -50,6 +53,7 @@ class Survey:
     fresh: Collection[str] = ()
     sources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     commits: Mapping[str, str] = field(default_factory=dict)
+    waiting: deque[Pair] = field(default_factory=deque)
 
     def run(self) -> Iterator[Surveyed]:
         """One item after the other. A worker that dies costs its item a second try in a fresh pair."""
@@ -57,25 +61,39 @@ class Survey:
         self._ready: dict[str, tuple[Pair, str]] = {}
         try:
             self.progress.block(0, 1)
+            at_once = self._at_once()
             for index, item in enumerate(self.plan.items):
                 self.progress.item(item.path, index, len(self.plan.items))
-                yield self._survey(item)
+                yield self._survey(item, at_once=item.path in at_once)
         finally:
             self._pair.end()
 
     def _met(self) -> Pair:
-        pair = Pair(self.start, SIDES)
+        pair = self.waiting.popleft() if self.waiting else Pair(self.start, SIDES)
         pair.meet()
         return pair
+
+    def _at_once(self) -> set[str]:
+        """Paths of the items that both sides may be at together, for neither takes times when it prepares."""
+        items = [item for item in self.plan.items if item.path not in self.fresh]
+        pairs = [[item.case.to_json(), [item.implementation]] for item in items]
+        asked = {side: {"pairs": pairs} for side in SIDES}
+        replies, faults = self._pair.ask_each("supports", START_DEADLINE_S, **asked)
+        for side in [side for side, fault in faults.items() if fault.fatal][:1]:
+            self._replace(side)  # which item it was shows once each is asked by itself
+        if faults:
+            return set()
+        timed = [[any(found) for found in reply["timed"]] for reply in replies.values()]
+        return {item.path for item, *found in zip(items, *timed, strict=True) if not any(found)}
 
     def _replace(self, side: str) -> None:
         """Fresh workers after one of that side was lost."""
         self._pair.end()
         self._pair = self._met()
 
-    def _survey(self, item: Item) -> Surveyed:
+    def _survey(self, item: Item, *, at_once: bool) -> Surveyed:
         sides = [CANDIDATE] if item.path in self.fresh else list(SIDES)
-        facts: dict[str, dict[str, Any]] = {side: self._tried(item, side, self._right) for side in sides}
+        facts = self._right_at_once(item) if at_once else {side: self._tried(item, side, self._right) for side in sides}
         known = None
         if len(sides) == 2 and all("status" not in found for found in facts.values()):
             known = self._mounted(item, facts)
@@ -91,20 +109,25 @@ class Survey:
     def _is_gpu(self) -> bool:
         return self._pair.workers[CANDIDATE].target.is_gpu
 
-    def _tried(self, item: Item, side: str, what: Callable[[Item, str], dict[str, Any]]) -> dict[str, Any]:
-        """Facts, or the outcome of the last try."""
+    def _tried(
+        self, item: Item, side: str, what: Callable[[Item, str], dict[str, Any]], failed: Fault | None = None
+    ) -> dict[str, Any]:
+        """Facts, or the outcome of the last try. The first one may have `failed` already."""
         outcome: dict[str, Any] = {}
-        for _ in range(_TRIES):
-            try:
-                return what(item, side)
-            except Fault as fault:
-                outcome = fault.outcome
-                if outcome["status"] != "unsupported":
-                    self.progress.fault(item.path, str(fault))
-                if fault.fatal:
-                    self._replace(side)
-                if outcome["status"] not in RETRIED:
-                    break
+        for attempt in range(_TRIES):
+            fault = failed if attempt == 0 else None
+            if fault is None:
+                try:
+                    return what(item, side)
+                except Fault as found:
+                    fault = found
+            outcome = fault.outcome
+            if outcome["status"] != "unsupported":
+                self.progress.fault(item.path, str(fault))
+            if fault.fatal:
+                self._replace(side)
+            if outcome["status"] not in RETRIED:
+                break
         return outcome
 
     def _right(self, item: Item, side: str) -> dict[str, Any]:
@@ -112,6 +135,21 @@ class Survey:
         found = self._pair.ask(side, "prepare", PREPARE_DEADLINE_S, **self._request(item))
         found |= self._pair.ask(side, "check", CHECK_DEADLINE_S, implementation=item.implementation)
         self._ready[side] = self._pair, item.path
+        return self._told(item, side, found)
+
+    def _right_at_once(self, item: Item) -> dict[str, dict[str, Any]]:
+        """As `_right` of each side, both at work together. What fails on one is tried again by that one alone."""
+        pair = self._pair
+        found, faults = pair.ask_each("prepare", PREPARE_DEADLINE_S, **dict.fromkeys(SIDES, self._request(item)))
+        asked = {side: {"implementation": item.implementation} for side in found}
+        checked, wrong = pair.ask_each("check", CHECK_DEADLINE_S, **asked)
+        facts = {side: self._told(item, side, {**found[side], **checked[side]}) for side in checked}
+        self._ready |= dict.fromkeys(checked, (pair, item.path))
+        for side, fault in {**faults, **wrong}.items():
+            facts[side] = self._tried(item, side, self._right, fault)
+        return {side: facts[side] for side in SIDES}
+
+    def _told(self, item: Item, side: str, found: Mapping[str, Any]) -> dict[str, Any]:
         worker = self._pair.workers[side]
         return {**found, "stack": worker.stack, "sources": self.sources.get(side, {}).get(item.path, "")}
 
@@ -152,6 +190,7 @@ class Survey:
             "data": self.plan.data,
             "caches": [self.plan.cache],
             "tile": None,
+            "reuse": True,
         }
 
     def _row(self, item: Item, side: str, facts: Mapping[str, Any], *, is_identical: bool) -> Row:

@@ -105,19 +105,15 @@ class Known:
 
 def on_device(choices: Sequence[Choice]) -> list[Choice]:
     """Cases with what is offered on request alone: that takes long to prepare, and needs the device."""
-    return _narrowed(choices, lambda choice, name: name in _on_request(choice))
+    return _narrowed(
+        choices,
+        lambda choice, name: any(entry.on_request and entry.name == name for entry in choice.family.implementations),
+    )
 
 
 def without_device(choices: Sequence[Choice]) -> list[Choice]:
     """Cases with what may be our own kernels: all but yardsticks and what is offered on request."""
-    return _narrowed(
-        choices,
-        lambda choice, name: (
-            choice.family.runner == "kernel"
-            and name not in choice.family.yardsticks
-            and name not in _on_request(choice)
-        ),
-    )
+    return _narrowed(choices, lambda choice, name: choice.family.runner == "kernel" and name in choice.may_be_own)
 
 
 def worker_count(target: Target, cores: int, cases: int) -> int:
@@ -128,10 +124,10 @@ def worker_count(target: Target, cores: int, cases: int) -> int:
     return count if count > 1 else 0
 
 
-def own_worker_count(target: Target, cores: int, choices: Sequence[Choice]) -> int:
-    """As `worker_count`, for what is compiled without a device."""
+def own_worker_count(target: Target, cores: int, choices: Sequence[Choice], fewest: int = FEWEST_OWN) -> int:
+    """As `worker_count`, for what is compiled without a device: from `fewest` pairs of case and kernel on."""
     pairs = sum(len(choice.implementations) for choice in choices)
-    return worker_count(target, cores, len(choices)) if pairs >= FEWEST_OWN else 0
+    return worker_count(target, cores, len(choices)) if pairs >= fewest else 0
 
 
 def shared(counts: Sequence[int]) -> list[int]:
@@ -242,10 +238,6 @@ def _narrowed(choices: Sequence[Choice], takes: Callable[[Choice, str], bool]) -
         for choice in choices
     ]
     return [choice for choice in narrowed if choice.implementations]
-
-
-def _on_request(choice: Choice) -> set[str]:
-    return {entry.name for entry in choice.family.implementations if entry.on_request}
 
 
 def _line(choice: Choice, name: str) -> str:

@@ -43,6 +43,7 @@ class World:
     `settles_at` is a case's clock in hertz, unknown otherwise.
     With `exclusive` only one may be on the device, which `nvml` lists; each visit takes a share of `drift` more.
     `launch_sd` scatters the log time from one worker to the next, `slower` is the candidate's true change.
+    `timed` are cases whose preparing may take times.
     `faults` maps (side, operation, case) to what happens there, each once: an outcome, or `dies`.
     """
 
@@ -52,6 +53,7 @@ class World:
         self.slower = slower
         self.call_s = call_s
         self.log: list[tuple[Any, ...]] = []
+        self.timed: set[str] = set()
         self.faults: dict[tuple[str, str, str], list[Any]] = {}
         self.marks: Callable[[str, int], list[str]] = lambda side, count: []
         self.visits = 0
@@ -165,6 +167,9 @@ class FakeWorker:
             fault = waiting.pop(0)
             return {"dies": True} if fault == "dies" else fault
         return {"ok": True, "at": {}, **getattr(self, f"_{op}")(fields)}
+
+    def _supports(self, fields: dict[str, Any]) -> dict[str, Any]:
+        return {"timed": [[case["name"] in self.world.timed] * len(names) for case, names in fields["pairs"]]}
 
     def _prepare(self, fields: dict[str, Any]) -> dict[str, Any]:
         return {"tile": {"block": 64} if self.side == CANDIDATE else None, "algorithm": "fake", "compile_s": 0.1}

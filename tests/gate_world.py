@@ -97,7 +97,7 @@ class Played:
         }
         plan = DuetPlan(items, fresh, known, "cold", world.gpu, everything, sources=sources)
         duet = Duet(
-            plan, world.start, sink=self.rows.append, rows=lambda: tuple(self.rows), display=self._display, begun=0.0
+            plan, world.start, sink=self.rows.extend, rows=lambda: tuple(self.rows), display=self._display, begun=0.0
         )
         duet.run()
         if against:

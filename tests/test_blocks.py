@@ -24,7 +24,7 @@ def run(world: World, **fields: Any) -> tuple[Blocks, list[Row], list[BlockValue
     rows, progress = list(fields.pop("rows", ())), Quiet()
     kept = list(rows)
     plan = BlockPlan(**{"items": ITEMS[:1], "blocks": range(2), "cache": "cold", **fields})
-    running = Blocks(plan, world.start, sink=rows.append, progress=progress, rows=kept, begun=0.0)
+    running = Blocks(plan, world.start, sink=rows.extend, progress=progress, rows=kept, begun=0.0)
     found = list(running.run())
     assert world.alive == 0
     return running, rows[len(kept) :], found, progress
@@ -89,7 +89,7 @@ def test_a_value_is_the_log_ratio_of_the_medians() -> None:
 
 
 def test_later_blocks_measure_what_the_first_one_found_out() -> None:
-    """Picks and lengths of the first block are asked for in the second, which searches and checks nothing."""
+    """Picks and lengths of the first block are asked for in the second, which searches, checks and reads nothing."""
     world = World()
     run(world, levels=(0.01,))
     assert [entry[4]["tile"] for entry in world.said("prepare")] == [None, None, {"block": 64}, None]
@@ -100,6 +100,7 @@ def test_later_blocks_measure_what_the_first_one_found_out() -> None:
         (CANDIDATE, 2, {"0.01": [3, 1234.0]}),
         (BASELINE, 2, {}),
     ]
+    assert [entry[4].get("again", False) for entry in world.said("mount")] == [False, False, True, True]
 
 
 def test_all_levels_are_measured_within_the_same_workers() -> None:
@@ -215,7 +216,7 @@ def test_seconds_are_said_by_what_they_went_to(monkeypatch: pytest.MonkeyPatch) 
     running, *_ = run(world, blocks=range(3), levels=(0.01,))
     first, later = running.spent
     assert first == pytest.approx(
-        {"start": 0.0, "prepare": 0.2, "check": 0.2, "mount": 0.2, "settle": 0.2, "visits": 0.8}
+        {"start": 0.0, "prepare": 0.2, "check": 0.2, "mount": 0.2, "settle": 0.1, "lead": 0.1, "visits": 0.8}
     )
     assert later == pytest.approx({**first, "check": 0.0})
 
@@ -233,6 +234,24 @@ def test_settling_is_long_where_it_has_to_be() -> None:
     world = World()
     run(world, items=ITEMS[:2])
     assert [entry[4]["least_s"] for entry in world.said("settle")] == [0.3, 0.3, 0.3, 0.02]
+
+
+def test_without_energy_the_first_settling_is_as_that_at_the_power_limit() -> None:
+    """Only the first case of a pair settles long; others 0.15 s in their first block, and short in later ones."""
+    world = World()
+    _, rows, _, _ = run(world, items=ITEMS, energy=False)
+    assert [entry[4]["least_s"] for entry in world.said("settle")] == [0.3, 0.15, 0.15, 0.3, 0.02, 0.15]
+    assert {(row.case, "power_limited" in row.marks) for row in rows} == {("a", False), ("b", False), ("c", True)}
+
+
+def test_the_rows_of_a_case_are_handed_on_together() -> None:
+    """Each case's two rows of a block come at once: what they are written to is asked to keep them once."""
+    kept: list[int] = []
+    running = Blocks(
+        BlockPlan(ITEMS, range(2), "cold"), World().start, sink=lambda rows: kept.append(len(rows)), progress=Quiet()
+    )
+    assert len(list(running.run())) == 6
+    assert kept == [2] * 6
 
 
 def test_what_is_stored_is_not_measured_again() -> None:
@@ -320,11 +339,20 @@ def test_no_block_begins_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch
     assert 3.0 <= world.now <= 4.0
 
 
+def test_nobody_starts_for_blocks_that_find_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where time is up before the first block, which is measured all the same, no worker of a later one starts."""
+    world = World()
+    world.now = 5.0
+    monkeypatch.setattr(blocks.time, "monotonic", lambda: world.now)
+    running, _, found, _ = run(world, blocks=range(9), seconds=4.0)
+    assert (len(found), running.unmeasured, world.started) == (1, tuple(range(1, 9)), 2)
+
+
 def test_another_board_ends_the_loop() -> None:
     """Blocks of two boards are not one series, so a pair that finds another board is refused."""
     world = World(gpu=False)
     rows: list[Row] = []
-    running = Blocks(BlockPlan(ITEMS[:1], range(2), "cold"), world.start, sink=rows.append, progress=Quiet())
+    running = Blocks(BlockPlan(ITEMS[:1], range(2), "cold"), world.start, sink=rows.extend, progress=Quiet())
     turns = running.run()
     next(turns)
     world.board = "other"
@@ -338,7 +366,7 @@ def test_who_stops_listening_leaves_no_worker(monkeypatch: pytest.MonkeyPatch) -
     """A consumer that has seen enough closes the loop, and every worker is gone, the early ones too."""
     monkeypatch.setattr(blocks, "pairs_ahead", lambda memory_bytes, cores: 2)
     world = World()
-    turns = Blocks(BlockPlan(ITEMS, range(9), "cold"), world.start, sink=lambda row: None, progress=Quiet()).run()
+    turns = Blocks(BlockPlan(ITEMS, range(9), "cold"), world.start, sink=lambda rows: None, progress=Quiet()).run()
     next(turns)
     assert world.alive == 6
     turns.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -300,3 +301,15 @@ def test_a_report_says_what_matters(form: str) -> None:
         "100.0%",
     ):
         assert said in text, said
+
+
+def test_a_noisy_first_case_stands_beside_the_second_of_its_sizes() -> None:
+    """What scatters as much when it comes second is noisy by itself, and the report has both."""
+    rows = series("a", 0.006, 0.0, 20)
+    rows += [replace(row, implementation="other", visit=f"other-{row.visit}") for row in rows]
+    text = " ".join(show_calibration(made(rows), "table").split())
+    (first, second) = re.findall(
+        r"The first case has an sd of (\S+), the others \S+ and the second, of the same sizes, (\S+%)", text
+    )[0]
+    assert first == second
+    assert "of the same sizes" not in show_calibration(made(series("a", 0.006, 0.0) + series("b", 0.006, 0.0)), "table")

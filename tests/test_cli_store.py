@@ -207,3 +207,13 @@ def test_runs_with_nothing_in_common(store: Store, invoke: Invoke) -> None:
     stored(store, make_run())
     stored(store, make_run("20261130T100000Z-bbbbbbbbbb"), make_row(case="other"))
     assert invoke("compare", ID, "latest").exit_code == 2
+
+
+def test_a_watch_names_a_gate_that_cannot_be_read(store: Store, invoke: Invoke) -> None:
+    """A damaged gate or calibration is named by what reads all of them, instead of being passed over in silence."""
+    for folder in ("gates", "calibrations"):
+        path = store.root / folder / "somewhere" / "20260101T000000Z-torn.parquet"
+        path.parent.mkdir(parents=True)
+        path.touch()
+    said = invoke("gate", "--watch").stderr
+    assert said.count("left out, because it cannot be read") == 2

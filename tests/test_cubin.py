@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from gemmgate.suite.compiling.cubin import instructions, split_counts, tensor_core
+from gemmgate.suite.compiling.cubin import count_listed, distinct, instructions, tensor_core
 
 LISTING = """\
 \t.headerflags\t@"EF_CUDA_64BIT_ADDRESS EF_CUDA_SM90"
@@ -27,9 +27,15 @@ LISTING = """\
 """
 
 
+WORDS = [bytes([number]) * 16 for number in range(14)]
+"""Fourteen instructions, by their lines of the listing."""
+
+
 def test_instructions_are_counted_where_they_stand() -> None:
-    """Two pieces of 128 bytes have counts of their own; padding counts for nothing, predicates are looked through."""
-    first, second = split_counts(LISTING, [0x80, 0x80])
+    """Two pieces of code have counts of their own; padding counts for nothing, predicates are looked through."""
+    codes = [b"".join(WORDS[:8]), b"".join(WORDS[8:])]
+    assert distinct(codes) == WORDS
+    first, second = count_listed(LISTING, WORDS, codes)
     assert first == {"all": 7, "mma": 1, "load_16_bytes": 2, "load_narrow": 1, "tma": 1}
     assert second == {
         "all": 6,
@@ -41,6 +47,19 @@ def test_instructions_are_counted_where_they_stand() -> None:
         "store_local": 1,
         "barrier": 1,
     }
+
+
+def test_an_instruction_that_is_listed_once_counts_wherever_it_stands() -> None:
+    """Loads and exits of two codes are listed once and counted as often as they stand, and padding for nothing."""
+    load, leave, padding = WORDS[1], WORDS[6], bytes(16)[:15] + b"\xff"
+    codes = [load * 3 + leave + padding * 2, leave + load]
+    once = distinct(codes)
+    assert once == [load, leave, padding]
+    listing = "\n        /*0000*/   LDG.E.128 R4, [R2] ;\n        /*0010*/   EXIT ;\n"
+    assert count_listed(listing, once, codes) == [
+        {"all": 4, "load_16_bytes": 3, "load_narrow": 0},
+        {"all": 2, "load_16_bytes": 1, "load_narrow": 0},
+    ]
 
 
 @pytest.mark.parametrize(

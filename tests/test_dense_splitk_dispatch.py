@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from gemmgate.kernels import _tuned, dense_splitk
-from gemmgate.kernels._triton import zeros
+from gemmgate.kernels._triton import host, zeros
 from gemmgate.kernels._triton.epilogue import ACTIVATIONS
 from gemmgate.kernels.dense_splitk import FAMILY, dispatch, matmul, triton_split_k
+from gemmgate.kernels.dense_splitk.cases import case_of
 from gemmgate.kernels.dense_splitk.tiling import Tile
 from gemmgate.suite.cases import Target
 
@@ -58,6 +59,31 @@ def test_rule(name: str, chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
     choice = dispatch.choose(BY_NAME[name], H200)
     assert (choice.name, choice.why) == (chosen, "rule")
     assert (choice.tile is None) == (chosen == "cublas")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dtype", "is_own"),
+    [
+        ((1, 4096, 4096), "bf16", True),
+        ((8, 4096, 4096), "fp16", True),
+        ((8, 4096, 16384), "bf16", True),
+        ((8, 64, 65536), "bf16", True),
+        ((1, 16384, 7168), "bf16", False),
+        ((8, 4096, 16), "bf16", False),
+        ((8, 100000, 1), "bf16", False),
+        ((1, 129280, 7168), "bf16", False),
+        ((4096, 8, 4096), "bf16", False),
+        ((8, 4096, 4096), "fp32", False),
+    ],
+)
+def test_rule_of_few_rows(
+    sizes: tuple[int, int, int], dtype: str, is_own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few rows are split where an H200 was measured to gain, and the library's beyond; one launch is never taken."""
+    tuned(monkeypatch, {})
+    precision = "ieee" if dtype == "fp32" else "acc32"
+    name = dispatch.choose(case_of(*sizes, dtype, precision), H200).name
+    assert name in (("two_launches", "triton_split_k") if is_own else ("cublas",))
 
 
 def test_rule_before_launches_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,3 +337,29 @@ def in_the_interpreter() -> list[str]:
 def test_matmul_in_the_interpreter(interpreted: str) -> None:
     """The tests of interpreted_dense_splitk_dispatch.py pass."""
     assert " passed" in interpreted
+
+
+@pytest.mark.parametrize("k", [64, 2048])
+def test_autocast_changes_no_dtype(k: int) -> None:
+    """Under autocast a product has the dtype that was asked for, compiled or not, and fp32 is not rounded to bf16."""
+    a, b = torch.randn(16, k), torch.randn(k, 16)
+    exact = a.double() @ b.double()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = matmul(a, b)
+        assert matmul(a.bfloat16(), b.bfloat16(), out_dtype=torch.float32).dtype == torch.float32
+    assert found.dtype == torch.float32
+    assert (found.double() - exact).norm() <= 1e-6 * exact.norm()
+
+
+def test_fp32_set_by_the_newer_switch() -> None:
+    """Where TF32 was set by `fp32_precision`, which torch's older way cannot read, products are TF32 ones."""
+    matmul_switch = torch.backends.cuda.matmul
+    if not hasattr(matmul_switch, "fp32_precision"):
+        pytest.skip("this torch has no newer switch")
+    before = torch.get_float32_matmul_precision()
+    try:
+        matmul_switch.fp32_precision = "tf32"
+        assert host.precision_of_fp32() == "tf32"
+        matmul(torch.randn(16, 2048), torch.randn(2048, 16))
+    finally:
+        torch.set_float32_matmul_precision(before)

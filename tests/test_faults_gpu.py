@@ -15,7 +15,7 @@ import pytest
 from gemmgate.suite import catalog, loop
 from gemmgate.suite.records import Limits
 from gemmgate.suite.workers import Worker
-from tests.test_loop import Quiet
+from tests.loops import Quiet
 
 pytestmark = pytest.mark.gpu
 SUITES = (Path(__file__).parent / "suites_gpu",)

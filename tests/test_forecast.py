@@ -41,15 +41,32 @@ def test_on_a_cpu_three_blocks_are_shown() -> None:
 
 
 def test_costs_are_what_runs_were_busy_with() -> None:
-    """12 item-blocks of 9 s in all, 4 blocks that waited 3 s, and a survey of 3 items in 6 s; else what was given."""
+    """12 item-blocks of 9 s in all, 4 blocks that waited 3 s, and a survey of 3 items in 6 s; else what was given.
+
+    Blocks without visits that do not count, and a survey that compiled, are those of an older gate and tell nothing.
+    """
     run = Played(GateWorld(block_sd=1e-6)).run
     blocks = len({row.phase for row in run.rows if row.phase.startswith("block ") and "candidate" in row.phase})
     pairs = sum(row.phase.startswith("block ") and "candidate" in row.phase for row in run.rows)
     spent = {"setup": 4.0, "survey": 6.0, "start": 3.0, "prepare": 1.0, "mount": 1.0, "settle": 2.0, "visits": 5.0}
+    old = costs_of([replace(run, seconds=spent)], ON_A_GPU)
+    assert old == replace(ON_A_GPU, setup_s=4.0)
+    spent |= {"warming": 1.0, "settle": 1.5, "lead": 0.5}
     found = costs_of([replace(run, seconds=spent)], ON_A_GPU)
     assert (blocks, pairs) == (4, 12)
     assert found == Costs(4.0, 2.0, 9.0 / 12, 3.0 / 4, run.id)
     assert costs_of([replace(run, seconds={"total": 9.0})], ON_A_GPU) == ON_A_GPU
+
+
+def test_what_is_compiled_beforehand_and_not_known_is_counted() -> None:
+    """96 kernels add the seconds of compiling; of ten items three are unknown, whose two more blocks take 0.6 s."""
+    noise = [Noise(0.0)] * 7 + [None] * 3
+    found = forecast(10, noise, COSTS, gates_time=True, compiled=96)
+    assert found.total_s - forecast(10, noise, COSTS, gates_time=True).total_s == pytest.approx(COSTS.ahead_s)
+    said = " ".join(report.show_forecast(found, None).split())
+    assert "The noise of 3 items is not known: they have 6 blocks at least, where 4 may do" in said
+    assert "take 1 s." in said
+    assert "not known" not in report.show_forecast(forecast(1, noise[:1], COSTS, gates_time=True), None)
 
 
 def test_a_budget_that_is_too_small_is_said() -> None:

@@ -38,17 +38,22 @@ def test_equal_launches_have_equal_hashes() -> None:
 def test_a_table_that_nobody_reads_is_identical_and_all_is_timed_on_request(
     store: Store, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A commit and a tree that differ by an idle table are the same by identity; with --all they are timed."""
+    """A commit and a tree that differ by an idle table are the same by identity; with --all they are timed.
+
+    One block shows that, and is measured though its second is over. Without an end an unknown item takes 6 to 12, one
+    in ten is confirmed by up to 40 more, and each of these starts two workers.
+    """
     monkeypatch.setenv("GEMMGATE_LOCKS", str(tmp_path))
     repository = make_repository(tmp_path / "theirs")
     (repository / "families" / "row_sums" / "table.json").write_text("{}")
     asked = ("gate", "--base", "main", "--suite", str(repository / "families"), "--format", "json")
+    one = ("--case", "m8-k100-fp32", "--impl", "torch_sum", "--static", "none")
     assert git(repository, "status", "--porcelain")
-    result = invoke(*asked)
+    result = invoke(*asked, *one)
     assert result.stdout, result.stderr
-    data = json.loads(result.stdout)
-    assert {item["reason"] for item in data["items"]} == {"identical"}
-    result = invoke(*asked, "--all", "--case", "m8-k100-fp32", "--impl", "torch_sum")
+    (item,) = json.loads(result.stdout)["items"]
+    assert item["reason"] == "identical"
+    result = invoke(*asked, *one, "--all", "--seconds", "1")
     assert result.stdout, result.stderr
-    data = json.loads(result.stdout)
-    assert all(item["blocks"] >= 4 for item in data["items"])
+    (item,) = json.loads(result.stdout)["items"]
+    assert (item["blocks"], item["reason"]) in ((1, "no_time"), (0, "disturbed"))  # the latter beside another program

@@ -5,73 +5,27 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from typer.testing import CliRunner
 
 from gemmgate.suite.errors import UnreadableError, UsageError
 from gemmgate.suite.learning.fit import Learned, learn
 from gemmgate.suite.learning.points import Point, collect
 from gemmgate.suite.learning.score import by_first_size, score, summed
 from gemmgate.suite.learning.tree import Leaf, Split, Tree, described, to_python
-from gemmgate.suite.records import Row
 from gemmgate.suite.report.dispatch_map import tree_map
 from gemmgate.suite.report.learning import said_of_held_out
-from gemmgate.suite.store import Store
+from tests.learnable import EXPERTS, HIDDEN, TOKENS, best_of, rows_of, times_of
 from tests.runs import row
-from tests.stored import make_run, stored
-
-TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-EXPERTS = (32, 64, 128, 256, 512)
-HIDDEN = (1024, 2048, 3072, 4096, 5120, 6144)
-
-
-def _best(t: int, n: int) -> str:
-    """The rule behind the made times: tokens times experts decide, at 2048 and at 32768."""
-    return "few" if t * n <= 2048 else "some" if t * n <= 32768 else "library"
-
-
-def _times(t: int, n: int) -> dict[str, float]:
-    """What the rule says takes 4 us, the others 5 and 8."""
-    best = _best(t, n)
-    others = [name for name in ("few", "library", "some") if name != best]
-    return {best: 4e-6, others[0]: 5e-6, others[1]: 8e-6}
-
-
-def _rows(
-    times: Callable[[int, int], dict[str, float]] = _times,
-    tokens: tuple[int, ...] = TOKENS,
-    experts: tuple[int, ...] = EXPERTS,
-    **fields: Any,
-) -> list[Row]:
-    return [
-        row(
-            name,
-            seconds,
-            **{
-                "family": "made",
-                "case": f"t{t}-n{n}-k{k}-bf16",
-                "dims": {"t": t, "n": n, "k": k},
-                "visit": f"{t}-{n}-{k}",
-                "yardstick": "library",
-                "cache": "serving",
-                **fields,
-            },
-        )
-        for t, n, k in itertools.product(tokens, experts, HIDDEN)
-        for name, seconds in times(t, n).items()
-    ]
 
 
 @pytest.fixture(scope="module")
 def learned() -> Learned:
     """The tree of the made rule."""
-    return learn("made", collect(_rows(), "made"))
+    return learn("made", collect(rows_of(), "made"))
 
 
 def _words(point: Point) -> dict[str, str]:
@@ -85,7 +39,7 @@ def test_points_hold_what_was_right() -> None:
     """A point has the times of its visit's ok rows, sizes, words and the yardstick; other families are left out."""
     place = {"family": "made", "case": "t1-n32-k1024-bf16", "visit": "1-32-1024", "cache": "serving"}
     broken = row("bad", None, status="broken", **place)
-    points = collect([*_rows(), broken, row()], "made")
+    points = collect([*rows_of(), broken, row()], "made")
     assert len(points) == len(TOKENS) * len(EXPERTS) * len(HIDDEN)
     (first,) = [point for point in points if point.case == "t1-n32-k1024-bf16"]
     assert dict(first.times_s) == {"few": 4e-6, "library": 5e-6, "some": 8e-6}
@@ -99,14 +53,14 @@ def test_times_of_two_visits_are_not_mixed() -> None:
     """Of two visits of a case the one with more implementations counts, whole."""
     place = {"family": "made", "case": "t1-n32-k1024-bf16", "visit": "other", "cache": "serving", "seed": 7}
     alone = row("few", 1e-6, **place, dims={"t": 1, "n": 32, "k": 1024})
-    (point,) = [point for point in collect([*_rows(), alone], "made") if point.case == "t1-n32-k1024-bf16"]
+    (point,) = [point for point in collect([*rows_of(), alone], "made") if point.case == "t1-n32-k1024-bf16"]
     assert point.times_s["few"] == 4e-6
 
 
 def test_cache_state_is_the_usual_one() -> None:
     """Without a word the state with most rows counts, and with as many of each, serving."""
-    cold = _rows(lambda t, n: dict.fromkeys(_times(t, n), 9e-6), cache="cold")
-    usual, asked = (collect([*cold, *_rows()], "made", cache) for cache in ("", "cold"))
+    cold = rows_of(lambda t, n: dict.fromkeys(times_of(t, n), 9e-6), cache="cold")
+    usual, asked = (collect([*cold, *rows_of()], "made", cache) for cache in ("", "cold"))
     assert {round(point.regret("library"), 6) for point in usual} == {1.0, 1.25, 2.0}
     assert {point.regret("library") for point in asked} == {1.0}
 
@@ -123,12 +77,12 @@ def test_cache_state_is_the_usual_one() -> None:
 def test_unknown_names_are_answered(options: dict[str, Any], said: str) -> None:
     """A family, cache state, implementation or size that the rows do not have is answered with those they have."""
     with pytest.raises(UsageError, match=said):
-        collect(_rows(), **{"family": "made", **options})
+        collect(rows_of(), **{"family": "made", **options})
 
 
 def test_too_few_cases_are_refused() -> None:
     """Seven cases in six groups are too few, and the sentence says how many there are and how many it takes."""
-    few = [r for r in _rows(tokens=(1, 2), experts=(32,)) if r.dims["t"] == 1 or r.dims["k"] == 1024]
+    few = [r for r in rows_of(tokens=(1, 2), experts=(32,)) if r.dims["t"] == 1 or r.dims["k"] == 1024]
     with pytest.raises(UsageError, match=r"7 cases of made, serving,.* 6 groups.*takes 8 cases in 3 groups"):
         collect(few, "made")
 
@@ -138,7 +92,7 @@ def test_too_few_cases_are_refused() -> None:
 
 def test_regret_by_hand() -> None:
     """Always the library: it loses factors of 1.25, 1.25, 2 and 1 on four cases, whose geometric mean is the regret."""
-    points = [p for p in collect(_rows(), "made") if p.dims["k"] == 1024 and p.dims["t"] in (1, 512)]
+    points = [p for p in collect(rows_of(), "made") if p.dims["k"] == 1024 and p.dims["t"] in (1, 512)]
     wanted = [p for p in points if p.dims["n"] in (32, 512)]
     scored = score(wanted, lambda _: ("library", False))
     assert [one.regret for one in scored] == pytest.approx([1.25, 1.25, 2.0, 1.0])
@@ -151,7 +105,7 @@ def test_regret_by_hand() -> None:
 
 def test_what_was_not_ok_costs_the_slowest() -> None:
     """A choice that has no time on a case costs what the slowest there does."""
-    point = collect(_rows(), "made")[0]
+    point = collect(rows_of(), "made")[0]
     assert score([point], lambda _: ("absent", False))[0].regret == 2.0
 
 
@@ -163,19 +117,19 @@ def test_known_rule_is_found(learned: Learned) -> None:
     assert learned.inside.mean == learned.inside.worst == 1.0
     assert learned.tree.depth == 2
     for point in learned.points:
-        assert learned.tree.choose(point.dims, point.words) == _best(point.dims["t"], point.dims["n"])
+        assert learned.tree.choose(point.dims, point.words) == best_of(point.dims["t"], point.dims["n"])
 
 
 def test_noise_does_not_deepen_the_tree() -> None:
     """Two implementations that differ by a thousandth make no rule: one is always chosen."""
-    found = learn("made", collect(_rows(lambda t, n: {"a": 5e-6, "library": 5.0005e-6 + 1e-9 * (t % 3)}), "made"))
+    found = learn("made", collect(rows_of(lambda t, n: {"a": 5e-6, "library": 5.0005e-6 + 1e-9 * (t % 3)}), "made"))
     assert found.tree.depth == 0
     assert found.tree.leaves() == [Leaf("a", 300, 1.0)]
 
 
 def test_small_losses_do_not_count_as_mistakes() -> None:
     """What loses 1 % on most cases and wins by half on few is chosen on all, where the tree may not split."""
-    points = collect(_rows(lambda t, n: {"even": 4.04e-6, "library": 4e-6 if t > 4 else 8e-6}), "made")
+    points = collect(rows_of(lambda t, n: {"even": 4.04e-6, "library": 4e-6 if t > 4 else 8e-6}), "made")
     assert learn("made", points, depth=0).tree.leaves()[0].implementation == "even"
 
 
@@ -205,7 +159,7 @@ def test_unsupported_implementation_is_not_chosen() -> None:
     def times(t: int, n: int) -> dict[str, float]:
         return {"library": 5e-6, "slow": 6e-6, **({"picky": 1e-6} if n != 128 else {})}
 
-    points = collect(_rows(times), "made")
+    points = collect(rows_of(times), "made")
     assert learn("made", points, depth=0).tree.leaves()[0].implementation == "library"
     found = learn("made", points)
     assert all(found.tree.choose(p.dims, p.words) == ("library" if p.dims["n"] == 128 else "picky") for p in points)
@@ -213,8 +167,8 @@ def test_unsupported_implementation_is_not_chosen() -> None:
 
 def test_words_can_decide() -> None:
     """Where dtype alone decides, the tree splits at it, and says so."""
-    half = _rows(lambda t, n: {"a": 4e-6, "library": 8e-6})
-    full = _rows(lambda t, n: {"a": 8e-6, "library": 4e-6}, dtype="fp32")
+    half = rows_of(lambda t, n: {"a": 4e-6, "library": 8e-6})
+    full = rows_of(lambda t, n: {"a": 8e-6, "library": 4e-6}, dtype="fp32")
     full = [replace(r, case=r.case.replace("bf16", "fp32"), visit=r.visit + "f") for r in full]
     tree = learn("made", collect([*half, *full], "made")).tree
     assert described(tree) == [
@@ -289,133 +243,17 @@ def test_map_shows_what_a_choice_costs(learned: Learned) -> None:
     assert len(dots) == sum(point.best != chosen for point in learned.points)
 
 
-# the command
-
-FLAGS = ("--python", "--json", "--explain")
-
-
-def _run_learn(tmp_path: Path, *arguments: str, rows: list[Row] | None = None) -> Any:
-    import typer
-
-    from gemmgate.suite.cli.learn import command
-
-    store = Store(tmp_path / "results")
-    stored(store, make_run(), *(rows or _rows(tokens=(1, 8, 64, 512), experts=(32, 128, 512))))
-    app = typer.Typer()
-    app.command()(command)
-    return CliRunner().invoke(app, [*arguments, "--results", str(tmp_path / "results")])
-
-
-def test_command_writes_all_three(tmp_path: Path) -> None:
-    """`learn` prints the tree with its cost on held-out sizes and writes a function, JSON with split points, a map."""
-    files = {flag: tmp_path / name for flag, name in zip(FLAGS, ("choose.py", "tree.json", "map.svg"), strict=True)}
-    options = [text for flag, path in files.items() for text in (flag, str(path))]
-    result = _run_learn(tmp_path, "--family", "made", *options)
-    assert result.exit_code == 0, result.output
-    assert "On groups held out: mean regret 1.000" in result.output
-    compile(files["--python"].read_text(), "choose.py", "exec")
-    data = json.loads(files["--json"].read_text())
-    (some,) = [one for one in data["split_points"] if one["where"]["n"] == 128 and one["where"]["k"] == 1024]
-    assert some["along"] == "t" and some["implementations"] == ["few", "some", "library"]
-    assert len(some["split_points"]) == 2
-    ElementTree.fromstring(files["--explain"].read_text())
-
-
-def test_command_scores_what_ran(tmp_path: Path) -> None:
-    """`--score` learns nothing and shows the regret of an implementation by tokens, with the worst case."""
-    result = _run_learn(tmp_path, "--family", "made", "--score", "library")
-    assert result.exit_code == 0, result.output
-    assert "Regret by t, library" in result.output
-    assert "1.250" in result.output
-
-
-def test_command_learns_from_no_dispatcher(tmp_path: Path) -> None:
-    """What says that another one ran is nothing to choose, unless it is asked for by name; its score is its own."""
-    rows = [
-        *_rows(tokens=(1, 8, 64, 512), experts=(32, 128, 512)),
-        *_rows(lambda t, n: {"chooser": 3e-6}, (1, 8, 64, 512), (32, 128, 512), algorithm="few (tuned)"),
-    ]
-    options = ((), ("--impl", "chooser,few,some,library"), ("--score", "chooser"))
-    every, named, scored = (
-        _run_learn(tmp_path / str(index), "--family", "made", *more, rows=rows).output
-        for index, more in enumerate(options)
-    )
-    assert "chooser" not in every and "chooser" in named
-    assert "mean regret 1.000" in scored
-
-
-def test_score_leaves_out_what_was_chosen_and_not_timed(tmp_path: Path) -> None:
-    """Cases on which the choice itself has no time say nothing of what it cost: they are counted and left out."""
-    whole = [
-        *_rows(tokens=(1, 8, 64, 512), experts=(32, 128)),
-        *_rows(lambda t, n: {"chooser": 8e-6}, (1, 8, 64, 512), (32, 128), algorithm="few (tuned)"),
-    ]
-    # 12 shapes at 4 T. With 8 tokens nothing but the library is timed beside the dispatcher.
-    rows = [one for one in whole if one.dims["t"] != 8 or one.implementation in ("library", "chooser")]
-    result = _run_learn(tmp_path, "--family", "made", "--score", "chooser", rows=rows)
-    assert "12 cases left out: what chooser chose was not timed by itself there." in result.output
-    assert "36 cases" in result.output and "mean regret 2.000" in result.output
-
-
 def test_nothing_within_the_others_is_said() -> None:
     """Where every group is an end of what is known, the function does not claim a regret of 1."""
-    ends = [point for point in collect(_rows(), "made") if point.dims["k"] in (HIDDEN[0], HIDDEN[-1])]
+    ends = [point for point in collect(rows_of(), "made") if point.dims["k"] in (HIDDEN[0], HIDDEN[-1])]
     learned = learn("made", [replace(point, group=(point.dims["k"],)) for point in ends])
     assert learned.inside.cases == 0
     assert "nobody knows" in said_of_held_out(learned)
 
 
-def test_command_writes_ranges(tmp_path: Path) -> None:
-    """`--ranges` puts split points between the rule's into a table that is there, and says the regret; entries stay as
-    they are, a line each.
-    """
-    path = tmp_path / "table.json"
-    path.write_text(json.dumps({"schema": 1, "entries": {"kept": {}}, "ranges": {"other": []}}))
-    result = _run_learn(tmp_path, "--family", "made", "--ranges", str(path))
-    assert result.exit_code == 0, result.output
-    table = json.loads(path.read_text())
-    assert table["entries"] == {"kept": {}} and table["ranges"]["other"] == []
-    # `few` takes 4 us at 8 tokens and 5 at 64, `some` 8 and 4: 8 * 8^(ln 2 / (ln 2 + ln 1.25)) = 38.6. `some` takes 4
-    # at 64 and 8 at 512, `library` the other way round: 64 sqrt(8) = 181.02.
-    assert table["ranges"]["n128-k2048-bf16-acc32-row-none"] == [
-        {"up_to": 38, "implementation": "few", "tile": None, "measured": [1, 8]},
-        {"up_to": 181, "implementation": "some", "tile": None, "measured": [64, 64]},
-        {"up_to": 512, "implementation": "library", "tile": None, "measured": [512, 512]},
-    ]
-    assert len(table["ranges"]) == 1 + 3 * len(HIDDEN)
-    assert "mean regret 1.000" in result.output
-    assert path.read_text().count("\n") == len(table["ranges"]) + 8
-
-
-def test_ranges_say_where_nothing_was_measured(tmp_path: Path) -> None:
-    """An end between sizes far apart, and a first range below the least size, are said to be assumed."""
-    path = tmp_path / "table.json"
-    path.write_text(json.dumps({"schema": 1, "entries": {}}))
-    rows = _rows(tokens=(4, 8, 64, 256), experts=(128,))
-    said = _run_learn(tmp_path, "--family", "made", "--ranges", str(path), rows=rows).output
-    joined = " ".join(said.split())
-    assert "Between 8 and 64 nothing was measured, and a range of n128-k1024-bf16-acc32" in joined
-    assert "and 4 more" in joined
-    assert "Between 4 and 8" not in joined
-    assert "Below 4 the first range goes on" in joined
-
-
-@pytest.mark.parametrize("content", [None, "[]", "{}", '{"entries": ["a"]}', "not JSON"])
-def test_ranges_need_a_table(tmp_path: Path, content: str | None) -> None:
-    """Ranges go into a table that is there: a missing file and one that is none are answered with the path."""
-    path = tmp_path / "table.json"
-    if content is not None:
-        path.write_text(content)
-    result = _run_learn(tmp_path, "--family", "made", "--ranges", str(path))
-    assert isinstance(result.exception, UnreadableError)
-    assert str(path) in str(result.exception)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"), [((), "Name a --family"), (("--family", "mde"), "No family with times")]
-)
-def test_command_says_what_is_missing(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
-    """Without a family, or with one that no row has, the families there are named."""
-    result = _run_learn(tmp_path, *arguments)
-    assert isinstance(result.exception, UsageError)
-    assert said in str(result.exception) and "made" in str(result.exception)
+def test_what_is_said_counts_the_refused() -> None:
+    """The sentence of the exports has the regret with the refused cases too, and how many they are."""
+    points = [p for p in collect(rows_of(), "made") if p.dims["n"] != 512 or p.dims["k"] == 1024]
+    alone = learn("made", points)
+    assert f"With the 10 of {len(points)} that were refused" in said_of_held_out(alone)
+    assert f"{alone.everywhere.mean:.4f}, worst" in said_of_held_out(alone)

@@ -238,14 +238,24 @@ def test_active_parameters_add_up(tmp_path: Path) -> None:
 def test_layers_with_another_attention_are_left_out_and_said(tmp_path: Path) -> None:
     """Three of four layers of Qwen3-Next are linear attention; gated queries count twice in the others."""
     found, notes = shapes(tmp_path, configs.QWEN3_NEXT, 1)
-    assert notes == ["36 of 48 layers have another kind of attention, whose products are left out."]
+    assert notes[0] == "36 of 48 layers have another kind of attention, whose products are left out."
     assert (found["qkv"].n, found["qkv"].calls) == ((2 * 16 + 2 * 2) * 256, 12)
 
 
 def test_quantised_weights_are_said(tmp_path: Path) -> None:
     """A config with quantised weights is measured in its dtype, and a sentence says so."""
     _, notes = shapes(tmp_path, configs.DEEPSEEK_V3, 1)
-    assert notes == ["its weights are stored as fp8; products are measured in bf16."]
+    assert notes[0] == "its weights are stored as fp8; products are measured in bf16."
+
+
+def test_what_is_assumed_of_a_router_is_said(tmp_path: Path) -> None:
+    """One sentence says how the router is measured and judged and what the config says; a dense model has none."""
+    _, notes = shapes(tmp_path, {**configs.GPT_OSS_120B, "scoring_func": "sigmoid"}, 1)
+    (said,) = [note for note in notes if "router" in note]
+    assert "bf16 to bf16 without a bias" in said and "best 8 by softmax; the config says 4 a token by sigmoid." in said
+    _, notes = shapes(tmp_path, configs.MIXTRAL_8X7B, 1)
+    assert "2 a token, by scores it does not name" in notes[0]
+    assert shapes(tmp_path, configs.LLAMA_3_8B, 1)[1] == []
 
 
 def test_layers_named_one_by_one(tmp_path: Path) -> None:
@@ -322,6 +332,25 @@ def test_fields_that_fit_no_model(tmp_path: Path, field: str, value: object, sai
     with pytest.raises(UnreadableError) as error:
         read_model(tmp_path, (1,))
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("expert_layer_period", 2),
+        ("attn_layer_offset", 4),
+        ("moe_layer_start_index", 1),
+        ("moe_layer_frequency", 2),
+        ("parallel_attn_mlp_res", True),
+    ],
+)
+def test_patterns_of_layers_that_are_not_understood(tmp_path: Path, field: str, value: object) -> None:
+    """A field that says which layers are of which kind, and that is not read, is refused by name; null says nothing."""
+    (tmp_path / "config.json").write_text(json.dumps({**configs.MIXTRAL_8X7B, field: value}))
+    with pytest.raises(UnreadableError, match=f"field '{field}' is .*not understood"):
+        read_model(tmp_path, (1,))
+    (tmp_path / "config.json").write_text(json.dumps({**configs.MIXTRAL_8X7B, field: None}))
+    assert read_model(tmp_path, (1,))[0]
 
 
 def test_a_config_that_is_not_there(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ import pytest
 
 from gemmgate.suite.offline import ARCHIVE, make_offline
 from tests.browser import needs_chromium, shown
-from tests.test_history import NAME, Publish, publish, repository  # noqa: F401  fixtures
+from tests.histories import NAME
+from tests.published import Publish, publish, repository  # noqa: F401  fixtures
 
 ASV = Path(asv.__file__).parent / "www"
 

@@ -71,10 +71,17 @@ def test_arithmetic_is_named_as_far_as_it_varies() -> None:
         ([{"t": t, "k": k, "n": n} for t in (1, 2, 4) for k, n in ((7168, 256), (5120, 160))], ("t",), ("k", "n")),
         ([{"m": 1, "n": 8, "k": 8}, {"m": 2, "n": 8, "k": 8}], ("m",), ()),
         ([{"m": s, "n": s} for s in (16, 32, 64)], ("m", "n"), ()),
+        (
+            [{"m": s, "n": s, "k": 512 + s * (i % 6)} for s in (16, 24, 40, 56, 64) for i in range(6)],
+            ("m", "n"),
+            ("k",),
+        ),
     ],
 )
 def test_axes_fill_the_map(dims: list[dict[str, int]], down: tuple[str, ...], across: tuple[str, ...]) -> None:
-    """Sizes that change together share an axis, tokens go down, constant sizes are on none, a diagonal is a list."""
+    """Sizes that change together share an axis, tokens go down, constant sizes are on none, a diagonal is a list
+    where that is short.
+    """
     found = heat.axes(row("own", case=str(i), dims=one) for i, one in enumerate(dims))
     assert (found.down, found.across) == (down, across)
 
@@ -116,6 +123,19 @@ def test_dispatch_map() -> None:
     assert trace["choices"] == ["cublas", "own"]
     assert trace["text"] == [["own"], ["cublas"], ["own"]]
     assert trace["z"] == [[1], [0], [1]]
+
+
+def test_a_wide_dispatch_map_has_letters_and_a_legend() -> None:
+    """With five columns a cell holds the letter of its choice, and the legend says what the letters mean."""
+    rows = [
+        at(m, 16, k, "dispatch", 8e-6, algorithm="own" if k < 300 else "cublas")
+        for m in (1, 2)
+        for k in (100, 200, 300, 400, 500)
+    ]
+    (view,) = figure(heat.dispatched, *rows).views
+    trace, *legend = view.traces
+    assert trace["text"] == [["B", "B", "A", "A", "A"]] * 2
+    assert [one["name"] for one in legend] == ["A: cublas", "B: own"]
 
 
 def test_roofline() -> None:

@@ -69,6 +69,22 @@ def test_rules_survive_their_text() -> None:
         case_of(1, 64, 64, Rule("sigmoid", 9, 8, 1))
 
 
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (Rule("tanh", 2), "'tanh-k2-.*no rule: scores are softmax"),
+        (Rule("softmax", 2, scale=1e-7), "no rule: .* the scale a number"),
+        (Rule("softmax", 0), "each has to be 1 or more"),
+        (Rule("softmax", 2, 0, 0), "each has to be 1 or more"),
+        (Rule("sigmoid", 2, 8, 4), "8 experts in 8 groups: a group's worth takes two"),
+    ],
+)
+def test_what_is_no_rule(rule: Rule, said: str) -> None:
+    """A rule that nothing computes, or that a case could not carry, is refused when the case is made."""
+    with pytest.raises(ValueError, match=said):
+        case_of(1, 8, 64, rule)
+
+
 def test_catalog() -> None:
     """Seven models at nine T; quick ones among them; bytes by hand."""
     assert len(FAMILY.cases) == 63
@@ -88,6 +104,15 @@ def test_experts_cannot_be_mistaken(model: cases.Model) -> None:
         assert torch.equal(experts.double(), exact)
         assert (weights - exact_weights).norm() / exact_weights.norm() < 2 * FAMILY.error_bound(case)
         assert (exact.sort(1).values.diff(dim=1) > 0).all()
+
+
+@pytest.mark.parametrize("model", [model for model in MODELS if model.hidden <= 4096], ids=lambda model: model.name)
+def test_tokens_are_as_clear_beside_weights_of_another_seed(model: cases.Model) -> None:
+    """Where tokens stay and weights change, as in `serving`, bf16 logits still choose what float64 chooses."""
+    case = case_of(16, model.experts, model.hidden, model.rule, model.name)
+    mixed = {**make_inputs(case, 5, "cpu"), "x": make_inputs(case, 4, "cpu")["x"]}
+    _, experts = sequence(model.rule, **mixed)
+    assert torch.equal(experts.double(), reference(case, mixed)[1])
 
 
 def test_inputs_follow_the_seed() -> None:

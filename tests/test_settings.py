@@ -12,7 +12,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="the settings are torch's")
 
 from gemmgate.suite.cases import Case, Implementation, Prepared, Target  # noqa: E402  torch first
-from gemmgate.suite.measure.settings import own_settings  # noqa: E402
+from gemmgate.suite.measure.machine import precision_flags  # noqa: E402
+from gemmgate.suite.measure.settings import matmul_precision, own_settings  # noqa: E402
 from tests.fakes import FakeClock, make_bench  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
@@ -136,3 +137,20 @@ def test_references_do_not_follow_what_calls_set() -> None:
     assert bench.sample(work, ["half"], "cold", None, None)["measured"]["half"]["samples_s"]
     assert len(seen) > 4
     assert set(seen) == {torch.float32}
+
+
+def test_the_newer_switch_of_fp32_products_is_put_back_too() -> None:
+    """Who sets TF32 by `fp32_precision` makes the older way unreadable; afterwards it reads what it did before."""
+    if not hasattr(MATMUL, "fp32_precision"):
+        pytest.skip("this torch has no newer switch")
+    before = torch.get_float32_matmul_precision()
+    with own_settings():
+        MATMUL.fp32_precision = "ieee" if before != "highest" else "tf32"
+        with pytest.raises(RuntimeError):
+            torch.get_float32_matmul_precision()
+    assert torch.get_float32_matmul_precision() == before
+    MATMUL.fp32_precision = "tf32"
+    assert matmul_precision() == "high"
+    with precision_flags("ieee") as flags:
+        assert flags["float32_matmul_precision"] == "highest"
+    torch.set_float32_matmul_precision(before)

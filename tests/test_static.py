@@ -1,9 +1,7 @@
-"""Kernels compiled for GPUs that are not here: what is read of them, what ends badly, what a planted fault shows."""
+"""Kernels compiled for GPUs that are not here: what is read of them, and what a planted fault shows."""
 
 from __future__ import annotations
 
-import ast
-import errno
 import json
 import shutil
 import signal
@@ -11,26 +9,22 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
-from gemmgate.suite import profiles
-from gemmgate.suite.cases import Case, Implementation, Target
 from gemmgate.suite.catalog import Selection
-from gemmgate.suite.compiling import plan, pool
+from gemmgate.suite.compiling import plan
 from gemmgate.suite.compiling.base import commit_named, overlay_of
-from gemmgate.suite.compiling.facts import FactStore
-from gemmgate.suite.compiling.legality import tuned_refusal
-from gemmgate.suite.compiling.pool import Child
-from gemmgate.suite.errors import CannotMeasureError, UsageError
+from gemmgate.suite.errors import UsageError
 from gemmgate.suite.records import Row, Run
 from gemmgate.suite.store import Store
 from gemmgate.suite.workers import own_overlay
+from tests.planted import PLANTED, entry, selected, targets
 from tests.program import Invoke, Result, invoke, store
 
 __all__ = ["invoke", "store"]
-PLANTED = Path(__file__).parent / "suites_static"
+
 FAULTS = """
 OPTIONS = {
     "steady": {"num_warps": 4, "num_stages": 3},
@@ -41,14 +35,6 @@ OPTIONS = {
 """
 """As `variant.py` of the planted family: a spill, a tile too large, and too few warps for wgmma."""
 COMPARED = "steady,spiller,oversize,fallback"
-
-
-def selected(*implementations: str) -> Selection:
-    return Selection(families=("planted",), implementations=implementations)
-
-
-def targets(*names: str) -> dict[str, profiles.Target]:
-    return {name: profiles.target(name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -79,7 +65,8 @@ def tool(cache: Path, name: str, *options: str) -> str:
     import triton
 
     path = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name
-    (cubin,) = (ptx.with_suffix(".cubin") for ptx in cache.rglob("*.ptx") if ".target sm_90" in ptx.read_text())
+    made = {path: json.loads(path.with_suffix(".json").read_text()) for path in cache.rglob("*.cubin")}
+    (cubin,) = (path for path, said in made.items() if said["target"]["arch"] == 90)
     return subprocess.run([path, *options, cubin], capture_output=True, text=True, check=True).stdout
 
 
@@ -142,26 +129,6 @@ def test_an_end_of_the_compiler_is_not_remembered(compiled: Compiled, tmp_path: 
     assert [row.status for row in again] == ["ok", "ok"]
 
 
-def test_a_refusal_of_triton_keeps_its_sentence_and_line() -> None:
-    """Where a called function is at fault, the sentence and the line are those in it, and not the mark below a call."""
-    from triton.compiler.errors import CompilationError
-
-    from gemmgate.suite.compiling.driver import said
-
-    outer, inner = "def kernel(x):\n    return helper(x)", "def helper(x):\n    y = x + 1\n    return tl.dot(x, y)"
-    call, dot = (ast.parse(source).body[0].body[-1] for source in (outer, inner))  # type: ignore[attr-defined]
-    cause = CompilationError(inner, dot, "Input shapes should have\nM >= 16, got 8")
-    with pytest.raises(CompilationError) as raised:
-        raise CompilationError(outer, call, None) from cause
-    assert str(raised.value).splitlines()[-1].strip() == "^"
-    assert said(raised.value) == "Input shapes should have M >= 16, got 8 (line 3: `return tl.dot(x, y)`)"
-    with pytest.raises(CompilationError) as alone:
-        raise CompilationError(outer, call, None) from AssertionError("a plain cause")
-    assert said(alone.value) == "a plain cause (line 2: `return helper(x)`)"
-    assert said(CompilationError(outer, call, None)) == "CompilationError (line 2: `return helper(x)`)"
-    assert said(RuntimeError("PTXAS error\nstderr:\nptxas fatal : (C7600) no")) == "(C7600) no"
-
-
 def test_refusals_have_a_row_and_idle_ones_none(compiled: Compiled) -> None:
     """What refuses says so for each target; what launches nothing has nothing to show."""
     refused = compiled.rows["refuser", "sm_90"]
@@ -183,19 +150,6 @@ def test_a_kernel_is_compiled_once_for_all_requests(compiled: Compiled) -> None:
     assert row.stages_s == compiled.rows["steady", "sm_90"].stages_s
 
 
-def test_a_cache_without_space_remembers_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a full disk a request is not remembered, no half file is left, and nothing fails for that."""
-
-    def refuse(*_: object) -> NoReturn:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    store = FactStore(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr("pathlib.Path.replace", refuse)
-        store.write_request("key", [{"family": "static"}])
-    assert store.read_request("key") is None and not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
 def test_lost_facts_are_found_again(compiled: Compiled) -> None:
     """Where Triton remembers a kernel and we do not, the assembler is asked again."""
     shutil.rmtree(next(compiled.cache.glob("form-*")) / "kernels")
@@ -213,30 +167,6 @@ def test_all_tiles_are_rows_of_their_own(compiled: Compiled) -> None:
     assert [row.tile for row in rows][:3] == [{"block_k": size} for size in (32, 64, 128)]
     assert all(row.registers and row.status == "ok" for row in rows)
     assert [row.resident_warps is None for row in rows] == [False] * 3 + [True] * 3
-
-
-def test_nothing_to_compile_is_an_error(tmp_path: Path) -> None:
-    """An implementation that launches no kernel of its own has nothing to show."""
-    request = plan.Request(Selection(implementations=("cublas",)), targets("sm_90"))
-    with pytest.raises(CannotMeasureError, match="launches a Triton kernel"):
-        plan.compile_rows(request, own_overlay(), tmp_path, 1)
-
-
-def test_a_child_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an answer in time there is a status instead, and no process."""
-    child = Child(own_overlay(), (), tmp_path)
-    monkeypatch.setattr(pool, "DEADLINE_S", 0.001)
-    reply = child.ask("list", selection=Selection().to_json())
-    assert (reply["status"], reply["reason"], child.is_alive) == ("timeout", "deadline", False)
-
-
-def test_other_kernels_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that imports other kernels than those of its side, or none, compiles nothing."""
-    monkeypatch.setattr(pool.catalog, "tree_hash", lambda folder: "other")
-    with pytest.raises(CannotMeasureError, match="imported other kernels"):
-        Child(own_overlay(), (), tmp_path)
-    with pytest.raises(CannotMeasureError, match="cannot be compiled here"):
-        Child(tmp_path, (), tmp_path)
 
 
 @pytest.fixture
@@ -374,10 +304,6 @@ def with_table(folder: Path, entries: Mapping[str, Any]) -> Path:
     return folder
 
 
-def entry(block_k: int) -> dict[str, Any]:
-    return {"implementation": "steady", "tile": {"block_k": block_k}, "ratio": 1.0, "run": ""}
-
-
 def test_rule_and_table_are_both_compiled(tmp_path: Path, compiled: Compiled) -> None:
     """The rule's tile is compiled as if there were no table, and of a table's for that GPU the smallest and largest."""
     entries = {"k4096-bf16/steady": entry(128), "k8192-bf16/steady": entry(32), "k4096-bf16/spiller": entry(64)}
@@ -406,38 +332,6 @@ def test_an_illegal_tuned_tile_fails(tmp_path: Path, invoke: Invoke, compiled: C
         assert "planted/steady k4096-bf16 is illegal on sm_90: _product needs 393216 bytes" in result.stderr
         assert "planted/steady k1-fp16 is illegal on sm_90: The family has no case" in result.stderr
         assert "sm_80" not in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("key", "entry", "said"),
-    [
-        ("k/own", {"implementation": "own", "tile": {"block_k": 64, "num_warps": 3}}, "power of two up to 32, got 3"),
-        ("k/own", {"implementation": "own", "tile": {"block_k": 64, "num_warps": 64}}, "power of two up to 32, got 64"),
-        ("k/own", {"implementation": "own", "tile": {"block_k": 0, "num_warps": 4}}, "block_k must be a whole number"),
-        ("k/own", {"implementation": "own", "tile": {"block_k": 64}}, "fields block_k, num_warps, got block_k"),
-        (
-            "k/own",
-            {"implementation": "other", "tile": {"block_k": 64, "num_warps": 4}},
-            "of the implementation 'other'",
-        ),
-        ("k/own", {"implementation": "own", "tile": None}, "has no tile"),
-        ("k/own", {"implementation": "own", "tile": {"block_k": 64, "num_warps": 4}}, ""),
-        ("k", {"implementation": "own", "tile": {"block_k": 64, "num_warps": 3}}, "got 3"),
-        ("k", {"implementation": "own", "tile": None}, ""),
-    ],
-)
-def test_an_entry_is_looked_at_without_compiling(key: str, entry: dict[str, Any], said: str) -> None:
-    """A launch that Triton never takes, fields that no tile has, and a contradiction to the key are refused."""
-
-    def tiles(case: Case, target: Target) -> list[dict[str, int]]:
-        return [{"block_k": 32, "num_warps": 4}]
-
-    def never(*_: object) -> NoReturn:
-        raise AssertionError("it was prepared")
-
-    found = Implementation("own", "own", True, lambda case, target: None, never, tiles=tiles)
-    refusal = tuned_refusal(found, Case("f", "k", {"k": 1}, "bf16", "acc32"), Target("sm_90"), key, entry)
-    assert (refusal is None) == (not said) and (refusal is None or said in refusal[1]), refusal
 
 
 def test_entries_that_stand_for_others_hide_none(tmp_path: Path, invoke: Invoke, compiled: Compiled) -> None:

@@ -1,168 +1,24 @@
-"""`gemmgate try`: a function from a file that knows nothing of the harness is checked, timed and judged."""
+"""`gemmgate try`: what a worker says of functions in a file that knows nothing of the harness."""
 
 from __future__ import annotations
 
-import json
-import subprocess
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gemmgate.suite import catalog, outside
 from gemmgate.suite.cases import Target
 from gemmgate.suite.catalog import Choice
-from gemmgate.suite.cli import _trial, try_
+from gemmgate.suite.cli import _trial
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.measure.settings import own_settings
-from gemmgate.suite.records import Limits
 from gemmgate.suite.report.trial import fault, is_wrong
-from gemmgate.suite.report.trial import outcome as outcome_of
-from gemmgate.suite.store import Store
 from gemmgate.suite.workers import Worker, WorkerLost
-from tests.called import called
+from tests.trials import kernels, outcome
 
-ROOT = Path(__file__).resolve().parents[1]
-CASE = "m8-n8-k256-fp32"
-KERNELS = '''
-"""Products of one kind and another."""
-import time
-import torch
-import beside  # a module in the same folder
-
-def right(a, b):
-    return torch.mm(a, b)
-
-def in_order(x, y):
-    from later import product  # which nobody has imported before the call
-    return product(x, y)
-
-def anything(*args):
-    return torch.mm(*args)
-
-def swapped(b, *, a):
-    return torch.mm(a, b)
-
-def sloppy(a, b):
-    return torch.mm(a, b) * 1.01
-
-def square_only(a, b):
-    assert a.shape[0] == 16, "m must be 16"
-    return torch.mm(a, b)
-
-def transposed(a, b):
-    return torch.mm(a, b).T[:4].contiguous()
-
-def widened(a, b):
-    return torch.mm(a, b).double()
-
-def prints(a, b):
-    print(torch.mm(a, b).sum())
-
-def in_place(a, b):
-    a.mul_(2)
-    return torch.mm(a, b) / 2
-
-def jitters(a, b):
-    out = torch.mm(a, b)
-    return out * (1 + 1e-6 * torch.rand_like(out))
-
-held = {}
-
-def reuses(a, b):
-    key = (a.shape, b.shape, a.dtype)
-    if key not in held:
-        held[key] = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
-    return torch.mm(a, b, out=held[key])
-
-def hangs(a, b):
-    time.sleep(3600)
-
-def ends(a, b):
-    import os
-    os._exit(7)
-
-def needs_more(a, b, bias):
-    return torch.mm(a, b) + bias
-
-@torch.inference_mode()
-def inferred(a, b):
-    return torch.mm(a, b)
-
-def sets_defaults(a, b):
-    torch.set_default_dtype(torch.float16)
-    torch.set_default_device("meta")
-    return torch.mm(a, b)
-
-def in_a_list(a, b):
-    return [torch.mm(a, b)]
-
-def wants_gradients(a, b):
-    return torch.mm(a.requires_grad_(True), b).detach()
-
-def raises(a, b):
-    raise ValueError("no,\\nnever")
-
-def on_a_gpu(a, b):
-    return torch.mm(a.cuda(), b.cuda()).cpu()
-
-def in_an_array(a, b):
-    return torch.mm(a, b).numpy()
-
-async def awaited(a, b):
-    return torch.mm(a, b)
-
-def yields(a, b):
-    yield torch.mm(a, b)
-
-def two(a, b):
-    return torch.mm(a, b), a.sum()
-
-def elsewhere(a, b):
-    return torch.mm(a, b).to("meta")
-
-def sparse(a, b):
-    return torch.mm(a, b).to_sparse()
-
-results = {}
-
-def remembers(a, b):
-    key = (a.data_ptr(), b.data_ptr())
-    if key not in results:
-        results[key] = torch.mm(a, b)
-    return results[key].clone()
-
-packed = {}
-
-def packs(a, b):
-    if b.shape not in packed:
-        packed[b.shape] = torch.empty(b.shape[::-1], dtype=b.dtype)
-    return torch.mm(a, packed[b.shape].copy_(b.T).T)
-
-def strided(a, b):
-    out = torch.empty(a.shape[0], 2 * b.shape[1], dtype=a.dtype)
-    out[:, ::2] = torch.mm(a, b)
-    return out[:, ::2]
-
-class Holder:
-    @staticmethod
-    def product(a, b):
-        return torch.mm(a, b)
-
-tile = 16
-'''
-
-
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with functions, and two modules beside it that it imports at once and when it is called."""
-    folder = tmp_path_factory.mktemp("mine")
-    (folder / "beside.py").write_text("WHERE = 'beside'\n")
-    (folder / "later.py").write_text("import torch\n\ndef product(x, y):\n    return torch.mm(x, y)\n")
-    (folder / "kernels.py").write_text(KERNELS)
-    return folder / "kernels.py"
+__all__ = ["kernels"]
 
 
 NAMES = """right in_order anything swapped product sloppy square_only transposed widened prints in_place reuses jitters
@@ -183,15 +39,6 @@ def worker(kernels: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     started = Worker("cpu", suites=folders)
     yield started
     started.kill()
-
-
-def outcome(worker: Worker, name: str, case_name: str = CASE) -> dict[str, Any]:
-    """What preparing and checking say."""
-    case = catalog.case_named(catalog.find().family("dense_splitk"), case_name)
-    assert case is not None
-    fields = {"case": case.to_json(), "seed": 0, "data": "normal", "caches": ["hot"]}
-    prepared = worker.ask("prepare", 60.0, implementation=name, **fields)
-    return worker.ask("check", 60.0, implementation=name) if prepared.get("ok") else prepared
 
 
 @pytest.mark.parametrize(
@@ -332,127 +179,3 @@ def test_a_function_that_asks_for_a_gpu_is_not_judged_without_one(worker: Worker
     assert not is_wrong(found)
     assert fault(found).startswith("cannot run here: it asks for a GPU, and this is a CPU: ")
     assert fault(found).endswith("(kernels.py, line 81)")
-
-
-# the command
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["kernels.py"], "write FILE.py:FUNCTION"),
-        (["kernel.py:right", "--family", "dense_splitk"], "No file in . matches 'kernel.py'. Did you mean kernels.py"),
-        (["kernels.py:right"], "Say with --family what the function computes: dense_splitk"),
-        (["kernels.py:right", "--family", "dense_splitc"], "Did you mean dense_splitk"),
-        (["kernels.py:right", "--family", "dense_splitk", "--against", "cubla"], "Did you mean cublas"),
-        (["kernels.py:right", "--family", "dense_splitk", "--tag", "quik"], "No tag matches 'quik'"),
-        (["kernels.py:right", "--family", "dense_splitk", "--case", "m8"], "No case matches 'm8'"),
-        (["kernels.py:right", "--family", "dense_splitk", "--device", "gpu"], "No device matches 'gpu'"),
-    ],
-)
-def test_bad_input(kernels: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str) -> None:
-    """What does not exist is a sentence with exit code 2, before anything is imported or measured."""
-    monkeypatch.chdir(kernels.parent)
-    result = called("try", *arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert said in result.said
-
-
-def test_a_right_function_is_checked_timed_and_compared(
-    kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Exit code 0, a sentence with the interval, the rows as JSON, and no new file in the checkout or the folder."""
-    monkeypatch.setattr(_trial, "measure_limits", lambda worker: Limits())
-    monkeypatch.chdir(tmp_path)
-    before = _state()
-    options = ["--family", "dense_splitk", "--case", CASE, "--seconds", 2, "--device", "cpu", "--format", "json"]
-    result = called("try", f"{kernels}:right", *options)
-    assert result.exit_code == 0, result.stderr
-    rows = {row["implementation"]: row for row in json.loads(result.stdout)["rows"]}
-    assert list(rows) == ["cublas", "right"]
-    assert rows["right"]["ratio_low"] < rows["right"]["ratio"] < rows["right"]["ratio_high"]
-    assert rows["right"]["algorithm"] == "kernels.py:right"
-    assert "Right: right agrees with the float64 reference on 1 case" in result.said
-    assert "95% interval" in result.said
-    assert "one case of dense_splitk (fp32), hot" in result.said
-    assert _state() == before
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_wrong_function_has_exit_code_1_and_no_time(kernels: Path, tmp_path: Path) -> None:
-    """The case and the error are named, nothing is timed, and what was asked to be stored says the same afterwards."""
-    options = ["--family", "dense_splitk", "--case", CASE, "--device", "cpu", "--results", tmp_path / "r"]
-    result = called("try", f"{kernels}:sloppy", *options)
-    assert result.exit_code == 1
-    first, second = result.stdout.splitlines()
-    assert first == "Wrong: sloppy failed on 1 of 1 case, so nothing was timed."
-    assert second.startswith(f"  {CASE}: sloppy is wrong: error 0.01")
-    stored = Store(tmp_path / "r").load("latest")
-    assert [(row.status, row.median_s) for row in stored.rows] == [("broken", None)]
-    assert "\n".join(outcome_of(stored).lines) == result.stdout.rstrip()
-    assert outcome_of(stored).exit_code == 1
-
-
-def test_a_case_beyond_the_memory_is_not_tried(kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit code 3 where that is the only case; where another fits, that one is timed and its outcome counts."""
-    monkeypatch.setattr(_trial, "measure_limits", lambda worker: Limits())
-    options = ["--family", "dense_splitk", "--seconds", 2, "--device", "cpu"]
-    alone = called("try", f"{kernels}:right", *options, "--case", "m300000-n300000-k300000-fp32")
-    assert alone.exit_code == 3
-    assert alone.stdout.startswith("Not tried: m300000-n300000-k300000-fp32: its inputs and results do not fit into")
-    assert "Wrong" not in alone.stdout
-    options += ["--case", f"{CASE},m300000-n300000-k300000-fp32", "--results", tmp_path]
-    beside = called("try", f"{kernels}:right", *options)
-    assert beside.exit_code == 0, beside.stdout
-    assert "Right: right agrees with the float64 reference on 1 case" in beside.stdout
-    rows = Store(tmp_path).load("latest").rows
-    assert [(row.implementation, row.status, row.reason) for row in rows] == [
-        ("right", "unsupported", "does_not_fit"),
-        ("cublas", "ok", ""),
-        ("right", "ok", ""),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("second", "timed"),
-    [
-        ({"ok": True}, ["m1", "m2"]),
-        ({"status": "out_of_memory", "reason": "device_memory", "detail": "", "fatal": False}, ["m1"]),
-        ({"status": "unsupported", "reason": "does_not_fit", "detail": "", "fatal": False}, ["m1"]),
-        ({"status": "broken", "reason": "not_finite", "detail": "", "fatal": False}, []),
-        ({"status": "error", "reason": "sigkill", "detail": "", "fatal": True}, []),
-    ],
-)
-def test_what_can_be_timed(second: dict[str, Any], timed: list[str]) -> None:
-    """What passed, unless another case is wrong or cost the worker."""
-    family = catalog.find().family("dense_splitk")
-    cases = [case for name in ("m1", "m2") if (case := catalog.case_named(family, f"{name}-n8-k256-fp32"))]
-    choices = [Choice(family, case, ()) for case in cases]
-    found = _trial.timeable(choices, [{"ok": True}, second])
-    assert [choice.case.name.partition("-")[0] for choice in found] == timed
-
-
-def _state() -> str:
-    """What git sees of this checkout."""
-    return subprocess.run(
-        ["git", "status", "--porcelain", "--ignored=no"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-
-
-# which cases
-
-
-def test_a_handful_is_spread_over_the_first_dtype() -> None:
-    """Of eleven bf16 cases every second is tried, of two both, and none in another dtype."""
-    family = catalog.find().family("dense_splitk")
-    names = [f"m{m}-n8-k256-{dtype}" for dtype in ("bf16", "fp32") for m in range(1, 12)]
-    choices = [Choice(family, case, ()) for name in names if (case := catalog.case_named(family, name))]
-    assert [choice.case.name for choice in _trial._handful(choices)] == names[:11:2]
-    assert _trial._handful(choices[9:15]) == choices[9:11]
-
-
-def test_a_name_that_is_taken_gets_a_suffix() -> None:
-    """A function called as an implementation of the family is is not taken for it."""
-    family = catalog.find().family("dense_splitk")
-    assert try_._free_name(family, "cublas") == "cublas_tried"
-    assert try_._free_name(family, "Mine.forward") == "forward"

@@ -13,7 +13,7 @@ from gemmgate.suite.records import Limits
 from gemmgate.suite.report.trial import fault, is_wrong
 from gemmgate.suite.workers import Worker
 from tests.called import called
-from tests.test_try import ROOT, outcome
+from tests.trials import ROOT, outcome
 
 TRITON = """
 import torch, triton, triton.language as tl

@@ -56,7 +56,7 @@ def run(world: World, **fields: Any) -> tuple[Blocks, list[Row], list[BlockValue
     progress = Quiet()
     plan = BlockPlan(**{"items": ITEMS[:1], "blocks": range(2), "cache": "cold", **fields})
     alone = tenants(world.nvml).wait_until_gone
-    running = Blocks(plan, world.start, sink=rows.append, progress=progress, begun=0.0, alone=alone)
+    running = Blocks(plan, world.start, sink=rows.extend, progress=progress, begun=0.0, alone=alone)
     found = list(running.run())
     assert world.alive == 0
     return running, rows, found, progress

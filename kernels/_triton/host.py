@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -24,6 +25,24 @@ def needs_gpu(kernel: Any, target: Target) -> Refusal | None:
     if target.is_gpu or is_interpreted(kernel):
         return None
     return "interpreter_only", "On a CPU, Triton only interprets: start the process with TRITON_INTERPRET=1."
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """For the body of an operator, whose result has the dtype that was asked for: autocast would give it another."""
+    if torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
+
+
+def precision_of_fp32() -> str:
+    """How torch multiplies fp32 on a GPU: `ieee`, or `tf32` for all else.
+
+    A process may say so in either of torch's two ways, and the older one cannot be read after the newer was used.
+    """
+    try:
+        return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+    except RuntimeError:
+        return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
 
 
 def device_code(*compiled: Any) -> str:

@@ -56,6 +56,9 @@ _LEAST_K = 512
 _MOST_C, _MOST_LONG_C, _LONG_K_PER_SIDE = 32 * 256, 128 * 128, 256
 """Larger ones are left to the library: untuned, ours lose at 256 x 256 on an H200. At 128 x 128 they win in 16 bits,
 where launches overlap and K over the longer side is as long."""
+_FEW_ROWS, _MOST_OF_FEW, _LEAST_OF_FEW = 16, 8 * 4096, 4096
+"""Fewer rows of A, as in decoding; most elements of C and least K, where K is no shorter than a row of C. In bf16 on an
+H200 these won by 1.05 to 1.40 (1, 4 and 8 x 4096 x 4096, 8 x 4096 x 16384, 8 x 64 x 65536); 1 x 16384 x 7168 lost."""
 _PROVEN_FP32 = {"ieee": (64 * 64, 48 * 48, 32768), "tf32": (64 * 64, 0, 16384)}
 """Elements of C; the same where rows of A do not begin at 16 bytes; and K, from which on a larger C is left to the
 library: it was as fast or faster in some of what was measured on an H200."""
@@ -139,9 +142,10 @@ def rule(case: Case, target: Target) -> str:
     m, n, k = sizes(case)
     if last_arrival.DISCIPLINE.supports(case, target) is not None or m * n * k == 0:
         return _LIBRARY
-    if min(m, n) < 16:
-        return "dot_product" if max(m, n) <= 64 else "last_arrival"
     overlaps = target.compute_capability >= OVERLAP_CAPABILITY
+    has_few_rows = m < _FEW_ROWS <= n and m * n <= _MOST_OF_FEW and k >= max(_LEAST_OF_FEW, n)
+    if overlaps and case.dtype != "fp32" and has_few_rows:
+        return "two_launches"
     is_long = overlaps and case.dtype != "fp32" and k >= _LONG_K_PER_SIDE * max(m, n)
     if k < max(_LEAST_K, _LEAST_K_PER_SIDE * max(m, n)) or m * n > (_MOST_LONG_C if is_long else _MOST_C):
         return _LIBRARY
@@ -166,8 +170,9 @@ def matmul(
 
     `bias` broadcasts to [M, N]; `activation` is `relu`, `gelu`, `silu`, or a name that somebody gave a jit function
     in `ACTIVATIONS`. Sums and all that follows are fp32, but where the library computes. fp32 operands are
-    multiplied as `torch.get_float32_matmul_precision()` says: `highest` is IEEE, all else TF32. Under
-    `torch.use_deterministic_algorithms` bits repeat. There is no gradient. Raises ValueError for what is no product.
+    multiplied as `torch.get_float32_matmul_precision()` says, or torch's newer switch: `highest` is IEEE, all else
+    TF32. Under `torch.use_deterministic_algorithms` bits repeat. There is no gradient. Raises ValueError for what is
+    no product.
     """
     out: Tensor = _matmul_op(a, b, bias, activation or "", out_dtype)
     return out
@@ -199,12 +204,13 @@ def _matmul_op(a: Tensor, b: Tensor, bias: Tensor | None, activation: str, out_d
         raise ValueError(f"bias broadcasts to [M, N], which are {(m, n)}, got {tuple(bias.shape)}.")
     precision = "acc32"
     if a.dtype == torch.float32:
-        precision = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+        precision = host.precision_of_fp32()
     plain = bias is None and not activation and out_dtype in (None, a.dtype)
     repeatable = torch.are_deterministic_algorithms_enabled()
     choice = _choice(m, n, k, _WORDS[a.dtype], precision, a.device, plain, repeatable)
     if choice.tile is None and activation in ("", *eager.FUNCTIONS):
-        return eager.matmul(a, b, bias, activation, out_dtype)
+        with host.without_autocast(a.device):
+            return eager.matmul(a, b, bias, activation, out_dtype)
     if isinstance(choice.tile, triton_split_k.Tile):
         return triton_split_k.multiply(a, b, choice.tile, precision)
     c = torch.empty(m, n, dtype=out_dtype or a.dtype, device=a.device)

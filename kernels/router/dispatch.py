@@ -161,7 +161,7 @@ def _logits_op(x: Tensor, w: Tensor, bias: Tensor | None, out_dtype: torch.dtype
     if x.shape[0] == 0 or w.shape[0] == 0:
         return operands.new_logits(x, w, out_dtype)
     contiguous = operands.rows_are_contiguous(x, w, bias)
-    with torch.cuda.device(x.device) if x.is_cuda else nullcontext():
+    with torch.cuda.device(x.device) if x.is_cuda else nullcontext(), host.without_autocast(x.device):
         sizes_of = x.shape[0], w.shape[0], x.shape[1]
         run = _chosen(*sizes_of, x.dtype, out_dtype, bias is not None, contiguous, x.device)
         return run(x, w, bias, out_dtype)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from torch import Tensor
 
+from gemmgate.kernels._triton import zeros
 from gemmgate.kernels.router.cases import case_of
 from gemmgate.kernels.router.inputs import TORCH_DTYPE, WORD
 from gemmgate.suite.cases import Case
@@ -35,7 +35,8 @@ def check(x: Tensor, w: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> 
             f"got {list(bias.shape)} of {bias.dtype} on {bias.device}."
         )
     if out_dtype not in (x.dtype, torch.float32):
-        raise ValueError(f"Logits of {x.dtype} operands are {x.dtype} or torch.float32, not {out_dtype}.")
+        known = " or ".join(dict.fromkeys((str(x.dtype), "torch.float32")))
+        raise ValueError(f"Logits of {x.dtype} operands are {known}, not {out_dtype}.")
 
 
 def case_for(x: Tensor, w: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Case:
@@ -92,12 +93,7 @@ def common_counters(device: torch.device) -> Tensor | None:
         return None
     if torch.cuda.is_current_stream_capturing():
         return None
-    return _counters_of(device.index or 0, torch.cuda.current_stream(device).cuda_stream)
-
-
-@cache
-def _counters_of(index: int, stream: int) -> Tensor:
-    return torch.zeros(_COMMON_COUNTERS, dtype=torch.int32, device=torch.device("cuda", index))
+    return zeros.zeros(_COMMON_COUNTERS, torch.int32, device)
 
 
 def parts_at_once(splits: int, block: int, num_warps: int) -> int:

@@ -68,7 +68,17 @@ _QUICK = {"deepseek-v3": (1, 8, 64), "qwen3-235b-a22b": (1, 16), "mixtral-8x7b":
 
 
 def case_of(t: int, n: int, k: int, rule: Rule, name: str = "", origin: str = "", tags: tuple[str, ...] = ()) -> Case:
-    """A case of any sizes. Raises ValueError where the rule does not fit the number of experts."""
+    """A case of any sizes. Raises ValueError where the rule does not fit the number of experts, or is none."""
+    if not _RULE.fullmatch(rule.text):
+        raise ValueError(
+            f"'{rule.text}' is no rule: scores are {', '.join(SCORES)}, the scale a number from 0.0001 to 999999."
+        )
+    if min(rule.top_k, rule.groups, rule.top_groups) < 1:
+        raise ValueError(
+            f"{rule.top_k} experts, {rule.groups} groups and {rule.top_groups} of them: each has to be 1 or more."
+        )
+    if rule.groups > 1 and n < 2 * rule.groups:
+        raise ValueError(f"{n} experts in {rule.groups} groups: a group's worth takes two experts.")
     if n % rule.groups or rule.top_groups > rule.groups or rule.top_k > n // rule.groups * rule.top_groups:
         raise ValueError(
             f"{n} experts in {rule.groups} groups, of which {rule.top_groups}, give no {rule.top_k} of them."

@@ -10,6 +10,8 @@ from gemmgate.suite.cases import Case
 
 _HIGHEST, _LOWEST = 3.0, 1.0
 _CORRECTION = 0.003
+_WEIGHTS = 0
+"""The seed of all weights."""
 
 
 def make_inputs(case: Case, seed: int, device: str | torch.device, data: str = "normal") -> dict[str, Tensor]:
@@ -17,7 +19,8 @@ def make_inputs(case: Case, seed: int, device: str | torch.device, data: str = "
 
     Rows of w are orthonormal, and a token is a sum of the rows of its experts: their logits lie evenly between 3 and
     1, all others near 0, and rounding them to bf16 changes no order. With groups, a token's experts are spread evenly
-    over as many groups as the rule takes. `data` is `normal` only.
+    over as many groups as the rule takes. w is the same for every seed, so that tokens of one set are as clear beside
+    the weights of another, as in a layer that meets them again (`serving`). `data` is `normal` only.
     """
     if data != "normal":
         raise ValueError(f"Data '{data}' is not one of normal: {case.family} makes its tokens from its weights.")
@@ -26,7 +29,8 @@ def make_inputs(case: Case, seed: int, device: str | torch.device, data: str = "
     if n > k:
         raise ValueError(f"{n} experts have no orthonormal rows of {k}: K must be at least N.")
     generator = torch.Generator(device=device).manual_seed(seed)
-    w = torch.linalg.qr(torch.randn(k, n, generator=generator, device=generator.device))[0].t()  # [N, K]
+    fixed = torch.Generator(device=device).manual_seed(_WEIGHTS)
+    w = torch.linalg.qr(torch.randn(k, n, generator=fixed, device=fixed.device))[0].t()  # [N, K]
     per_group = n // rule.groups
     groups = _shuffled(t, rule.groups, generator)[:, : rule.top_groups]  # [T, top_groups]
     each = -(-rule.top_k // rule.top_groups)

@@ -9,6 +9,7 @@ from typing import Any
 from gemmgate.suite.block_values import BASELINE, CANDIDATE
 from gemmgate.suite.checkouts import Checkouts
 from gemmgate.suite.cli import _terminal
+from gemmgate.suite.cli._compiled_ahead import FEWEST
 from gemmgate.suite.cli._gate_sides import Asked, find_items, make_sides, probe, sources_of, untouched
 from gemmgate.suite.errors import unknown
 from gemmgate.suite.forecast import IN_TURNS, ON_A_CPU, ON_A_GPU, Costs, Forecast, costs_of, forecast
@@ -30,7 +31,7 @@ def foresee(asked: Asked, store: Store, checkouts: Checkouts, machine: str) -> F
         raise unknown("machine", machine, [HERE, *(keys or known)])
     sides = make_sides(asked, checkouts)
     both, _, fresh = find_items(asked, sides)
-    on = probe(asked.device, sides)[0] if machine == HERE else _newest(store, keys[0])
+    on = probe(asked.device, sides).machine if machine == HERE else _newest(store, keys[0])
     sources = sources_of(sides, both)
     may_be_same = [
         offer.path for offer in both if sources[BASELINE][offer.path] == sources[CANDIDATE][offer.path] != ""
@@ -46,8 +47,13 @@ def foresee(asked: Asked, store: Store, checkouts: Checkouts, machine: str) -> F
     if may_be_same and not everything:
         _terminal.say(f"{len(may_be_same)} have equal sources; where the machine code is too, they are not timed.")
     noise = {path: Noise(*told) for path, told in noise_of_items(store, on, both).items()}
+    kernels = sum(offer.may_be_own for offer in (*both, *fresh))
     return forecast(
-        len(both) + len(fresh), [noise.get(path) for path in timed], costs_on(store, on), gates_time=on.is_gpu
+        len(both) + len(fresh),
+        [noise.get(path) for path in timed],
+        costs_on(store, on),
+        gates_time=on.is_gpu,
+        compiled=kernels if on.is_gpu and kernels >= FEWEST else 0,
     )
 
 

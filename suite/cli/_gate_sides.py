@@ -15,6 +15,7 @@ from typing import Any
 
 from gemmgate.suite import identity, offers
 from gemmgate.suite.block_values import BASELINE, CANDIDATE
+from gemmgate.suite.cases import Target
 from gemmgate.suite.catalog import Selection
 from gemmgate.suite.checkouts import Checkouts, SideTree
 from gemmgate.suite.errors import CannotMeasureError, UsageError
@@ -129,14 +130,19 @@ def _means(offer: Offer) -> dict[str, Any]:
     return {name: value for name, value in offer.case.to_json().items() if name not in ("tags", "origin")}
 
 
-def probe(device: str, sides: Sides) -> tuple[Machine, dict[str, Stack], str]:
-    """The machine, the stack of each side's interpreter, and the architecture.
+@dataclass(frozen=True)
+class Probed:
+    """The machine, and by side the stack of its interpreter and the device as that sees it."""
 
-    Raises where the device admits no process of ours.
-    """
-    stacks: dict[str, Stack] = {}
-    machine, arch = None, ""
-    by_python: dict[str, Stack] = {}
+    machine: Machine
+    stacks: Mapping[str, Stack]
+    targets: Mapping[str, Target]
+
+
+def probe(device: str, sides: Sides) -> Probed:
+    """Raises where the device admits no process of ours."""
+    machine = None
+    by_python: dict[str, tuple[Stack, Target]] = {}
     for side, launch in sides.launch.items():
         if launch.python not in by_python:
             worker = sides.start(device, (), side)
@@ -145,18 +151,20 @@ def probe(device: str, sides: Sides) -> tuple[Machine, dict[str, Stack], str]:
                     alone()
                 worker.greet()
                 worker.meet()
-                by_python[launch.python], machine = worker.stack, machine or worker.machine
-                arch = worker.target.arch
+                by_python[launch.python] = worker.stack, worker.target
+                machine = machine or worker.machine
             finally:
                 worker.kill()
-        stacks[side] = by_python[launch.python]
     assert machine is not None
     if machine.compute_mode in _CLOSED:
         raise CannotMeasureError(
             f"The GPU is in mode '{machine.compute_mode}', in which workers cannot use it as they do: "
             "`nvidia-smi -c DEFAULT` lets them, and `-c EXCLUSIVE_PROCESS` one at a time."
         )
-    return machine, stacks, arch
+    found = {side: by_python[launch.python] for side, launch in sides.launch.items()}
+    return Probed(
+        machine, {side: stack for side, (stack, _) in found.items()}, {side: one for side, (_, one) in found.items()}
+    )
 
 
 def alone_on(machine: Machine) -> Alone | None:

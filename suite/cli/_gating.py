@@ -18,6 +18,7 @@ from gemmgate.suite.block_values import BASELINE, CANDIDATE
 from gemmgate.suite.catalog import Item, Selection
 from gemmgate.suite.checkouts import ACCEPTED, Checkouts, SideTree
 from gemmgate.suite.cli import _terminal
+from gemmgate.suite.cli._compiled_ahead import compile_ahead
 from gemmgate.suite.cli._compiled_sides import compile_sides
 from gemmgate.suite.cli._foresee import costs_on, noise_of_items
 from gemmgate.suite.cli._gate_sides import (
@@ -59,7 +60,8 @@ def measure(asked: Asked, store: Store, folder: Path, begun: float) -> Run:
     for name, side in (("base", base), ("head", head)):
         _terminal.say(f"{name} is {side.commit[:10]}{' with changes' if side.dirty else ''}.")
     both, missing, fresh = find_items(asked, sides)
-    machine, stacks, arch = probe(asked.device, sides)
+    probed = probe(asked.device, sides)
+    machine, stacks = probed.machine, probed.stacks
     if asked.head and base.tree == head.tree and stacks[BASELINE] == stacks[CANDIDATE] and not asked.everything:
         _terminal.say("both sides are the same sources in the same stack: everything is timed, as a test of the gate.")
         asked = replace(asked, everything=True)
@@ -88,7 +90,7 @@ def measure(asked: Asked, store: Store, folder: Path, begun: float) -> Run:
         commits={side: tree.commit for side, tree in sides.trees.items()},
     )
     modules = sorted({(offer.case.family, offer.implementation) for offer in [*both, *fresh]})
-    gates, measured = store.gates, arch if machine.is_gpu else ""
+    gates, measured = store.gates, probed.targets[CANDIDATE].arch if machine.is_gpu else ""
     has_compiled = earlier is not None and any(row.kind == KIND for row in earlier.rows)
     compiled = [] if has_compiled else compile_sides(asked, sides, both, sources, measured, _terminal.say)
     with (
@@ -98,10 +100,18 @@ def measure(asked: Asked, store: Store, folder: Path, begun: float) -> Run:
         duet = Duet(
             plan,
             partial(sides.start, asked.device, modules),
-            sink=journal.append,
+            sink=journal.extend,
             rows=lambda: journal.rows,
             display=partial(BlockDisplay, Console(stderr=True)),
             begun=begun,
+            ahead=partial(
+                compile_ahead,
+                sides,
+                probed,
+                {BASELINE: both, CANDIDATE: [*both, *fresh]},
+                asked.seconds,
+                _terminal.say,
+            ),
             surveyed_all=partial(_say_what_follows, plan, costs_on(store, machine), begun),
             alone=alone_on(machine),
         )

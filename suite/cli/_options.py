@@ -59,6 +59,13 @@ class Format(StrEnum):
     JSON = "json"
 
 
+class Page(StrEnum):
+    """Formats that people read."""
+
+    TABLE = "table"
+    MARKDOWN = "markdown"
+
+
 class Listing(StrEnum):
     """Formats of a list of things."""
 

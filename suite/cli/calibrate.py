@@ -98,7 +98,10 @@ def command(
     begun = time.monotonic()
     store = options.store(results).calibrations
     if show:
-        _put(store.load(show), format)
+        reading = store.read(show)
+        for note in reading.notes:
+            _terminal.say(note)
+        _put(reading.run, format)
         return
     if data not in DATA or cache not in ("", *CACHES):
         raise UsageError(f"--data is one of {', '.join(DATA)} and --cache one of {', '.join(CACHES)}.")
@@ -173,7 +176,7 @@ def _measure(
 ) -> None:
     rows = journal.rows
     with BlockDisplay(Console(stderr=True)) as display:
-        running = Blocks(plan, start, sink=journal.append, progress=display, rows=rows, begun=begun, alone=alone)
+        running = Blocks(plan, start, sink=journal.extend, progress=display, rows=rows, begun=begun, alone=alone)
         for _ in running.run():
             pass
     journal.update(seconds={**running.seconds, "total": time.monotonic() - begun})

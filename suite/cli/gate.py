@@ -183,7 +183,11 @@ def _architectures(asked: tuple[str, ...]) -> tuple[str, ...]:
 
 def _comparable(store: Store) -> list[Run]:
     """Finished ones by the present method, each block once: how another one scatters says nothing of it."""
-    runs = [store.load(str(info.path)) for info in store.runs() if info.state == "finished"]
+    infos = store.runs()
+    for info in infos:
+        if info.state == "unreadable":
+            _terminal.say(f"left out, because it cannot be read: {info.note}")
+    runs = [store.load(str(info.path)) for info in infos if info.state == "finished"]
     return [run for run in whole(runs) if run.method == METHOD_VERSION]
 
 

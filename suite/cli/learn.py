@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from gemmgate.suite.catalog import find
 from gemmgate.suite.cli import _options, _terminal
 from gemmgate.suite.cli._stored import loaded
 from gemmgate.suite.errors import UsageError, unknown
 from gemmgate.suite.learning.fit import DEPTHS, learn
-from gemmgate.suite.learning.points import Point, collect, dispatchers, said_to_run
+from gemmgate.suite.learning.points import WORDS, Point, collect, dispatchers, said_to_run
 from gemmgate.suite.learning.ranges import into_table, ranges_of
 from gemmgate.suite.learning.score import score
-from gemmgate.suite.learning.tree import Tree, to_python
+from gemmgate.suite.learning.tree import Tree, kind_of, to_python
 from gemmgate.suite.records import Row
 from gemmgate.suite.report import text, units
 from gemmgate.suite.report.dispatch_map import tree_map
@@ -92,15 +94,16 @@ def command(
         _write(ranges, spelled(table))
         return
     learned = learn(family, points, depth)
+    tree = replace(learned.tree, fallbacks={**_yardsticks(family), **learned.tree.fallbacks})
     _terminal.put(text.render(learned_blocks(learned), width=_terminal.width(), color=_terminal.color()))
     about = (
         f"Learned from {len(points)} cases of {', '.join(run.id for run in read)}.",
         said_of_held_out(learned),
     )
     if python is not None:
-        _write(python, to_python(learned.tree, about))
+        _write(python, to_python(tree, about))
     if tree_json is not None:
-        exported = {**learned.tree.to_json(), "split_points": _split_points(points, learned.tree)}
+        exported = {**tree.to_json(), "about": list(about), "split_points": _split_points(points, tree)}
         _write(tree_json, json.dumps(exported, indent=1) + "\n")
     if explain is not None:
         _write(explain, tree_map(points, learned.tree))
@@ -123,6 +126,20 @@ def _put_score(name: str, points: Sequence[Point], rows: Sequence[Row]) -> None:
         _terminal.put(text.render(blocks, width=_terminal.width(), color=_terminal.color()))
 
 
+def _yardsticks(name: str) -> dict[str, str]:
+    """The first yardstick that a known family offers for each kind of its cases; of an unknown family none."""
+    family = find().families.get(name)
+    if family is None:
+        return {}
+    applies = {entry.name: entry.applies for entry in family.implementations}
+    found: dict[str, str] = {}
+    for case in family.cases:
+        offered = next((yardstick for yardstick in family.yardsticks if applies[yardstick](case)), None)
+        if offered:
+            found.setdefault(kind_of({word: str(getattr(case, word)) for word in WORDS}), offered)
+    return found
+
+
 def _split_points(points: list[Point], tree: Tree) -> list[dict[str, Any]]:
     """For each group of sizes and words: the ranges of the first size."""
     along = next(iter(points[0].dims))
@@ -136,6 +153,7 @@ def _split_points(points: list[Point], tree: Tree) -> list[dict[str, Any]]:
             "along": along,
             "split_points": [end for end, _ in ranges[:-1]],
             "implementations": [name for _, name in ranges],
+            "fallback": point.yardstick,
         }
     return list(found.values())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from gemmgate.suite.cases import Target
 from gemmgate.suite.catalog import Choice
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
-from gemmgate.suite.commits import describe_commit
+from gemmgate.suite.cli._beginning import begin_run
 from gemmgate.suite.compiling.base import commit_named, overlay_of
 from gemmgate.suite.compiling.instructions import NOT_INSTALLED
 from gemmgate.suite.compiling.judge import absent, judge_static
@@ -30,8 +29,7 @@ from gemmgate.suite.compiling.plan import FAMILY, Request, compile_rows, illegal
 from gemmgate.suite.compiling.representative import CHOSEN, TUNED, chosen, is_representative
 from gemmgate.suite.errors import PASS, REGRESSION, CannotMeasureError, UsageError
 from gemmgate.suite.gate import judge
-from gemmgate.suite.outcomes import utc_now
-from gemmgate.suite.records import Machine, Row, Run, Stack, run_id
+from gemmgate.suite.records import Machine, Row, Run, Stack
 from gemmgate.suite.store import Store
 from gemmgate.suite.workers import own_overlay, private_caches
 
@@ -50,18 +48,9 @@ class Tiles(StrEnum):
     ALL = "all"
 
 
-class Format(StrEnum):
-    """What the result can be shown as."""
-
-    TABLE = "table"
-    MARKDOWN = "markdown"
-
-
+@options.grouped
 def command(
-    family: options.Family = None,
-    case: options.Case = None,
-    impl: options.Impl = None,
-    tag: options.Tag = None,
+    selected: options.Selected,
     target: Annotated[
         list[str] | None,
         typer.Option("--target", metavar="NAME,...", help="Architectures such as sm_90, or machines such as h100-nvl."),
@@ -83,7 +72,7 @@ def command(
         int, typer.Option("--jobs", min=1, max=256, help="Compiling processes. Default: as many as processors.")
     ] = PROCESSORS,
     commit: Annotated[str, typer.Option(help="Commit to file the run under, where git cannot tell.")] = "",
-    format: Annotated[Format, typer.Option(help="How the result is shown.")] = Format.TABLE,
+    format: Annotated[options.Page, typer.Option(help="How the result is shown.")] = options.Page.TABLE,
     results: options.Results = None,
     suite: options.Suite = None,
 ) -> None:
@@ -95,7 +84,7 @@ def command(
     fell, tensor-core instructions vanished or a kernel no longer compiles or fits.
     """
     begun = time.monotonic()
-    selection = options.selection(family, case, impl, tag)
+    selection = selected.selection()
     if full and not (selection.cases or selection.tags):
         selection = replace(selection, cases=("*",))
     request = Request(
@@ -126,7 +115,7 @@ def command(
     before = _without_other_entries(earlier.rows, run.rows) if is_representative(selection) else earlier.rows
     found = judge_static(_nvidia(before), _nvidia(run.rows), (earlier.stack, run.stack), across_stacks=across_stacks)
     result = judge(found)
-    if format is Format.MARKDOWN:
+    if format is options.Page.MARKDOWN:
         _terminal.put(report.markdown_static(found, result))
     else:
         _terminal.put(report.table_static(found, result, width=_terminal.width(), color=_terminal.color()))
@@ -235,22 +224,9 @@ def _compiled(request: Request, overlay: Path, cache: Path, jobs: int) -> tuple[
 
 
 def _begin(request: Request, commit: str) -> Run:
-    committed = describe_commit(own_overlay(), commit)
-    utc = utc_now()
-    return Run(
-        id=run_id(utc, committed.name, dirty=committed.dirty),
-        utc=utc,
-        commit=committed.name,
-        dirty=committed.dirty,
-        machine=MACHINE,
-        stack=Stack(python=platform.python_version(), torch=installed("torch"), triton=installed("triton")),
-        selection={
-            **request.selection.to_json(),
-            "targets": list(request.targets),
-            "tiles": list(request.tiles),
-        },
-        command=options.command_line(sys.argv[1:]),
-    )
+    stack = Stack(python=platform.python_version(), torch=installed("torch"), triton=installed("triton"))
+    selection = {**request.selection.to_json(), "targets": list(request.targets), "tiles": list(request.tiles)}
+    return begin_run(MACHINE, stack, selection, commit)
 
 
 def _default_cache() -> Path:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -20,11 +18,10 @@ from gemmgate.suite.cases import Target
 from gemmgate.suite.catalog import Catalog, Item, Selection
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
+from gemmgate.suite.cli._beginning import begin_run
 from gemmgate.suite.cli._measuring import known_limits
-from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.errors import PASS, CannotMeasureError, UsageError
-from gemmgate.suite.outcomes import utc_now
-from gemmgate.suite.records import Limits, Row, Run, run_id
+from gemmgate.suite.records import Limits, Row, Run
 from gemmgate.suite.report import units
 from gemmgate.suite.store import Journal, Reading
 from gemmgate.suite.tuning import tables
@@ -33,25 +30,16 @@ from gemmgate.suite.tuning.planned import planned
 from gemmgate.suite.tuning.pool import WITHOUT_DEVICE, Pool
 from gemmgate.suite.tuning.racing import Search
 from gemmgate.suite.tuning.tuner import Tuner
-from gemmgate.suite.workers import Worker, own_overlay
+from gemmgate.suite.workers import Worker
 
 ORDER = 65
 _SPARED_CORES = 2
 """For the worker that times, and for this process."""
 
 
-class Format(StrEnum):
-    """Formats of a tuning."""
-
-    TABLE = "table"
-    MARKDOWN = "markdown"
-
-
+@options.grouped
 def command(
-    family: options.Family = None,
-    case: options.Case = None,
-    impl: options.Impl = None,
-    tag: options.Tag = None,
+    selected: options.Selected,
     device: options.Device = "auto",
     seconds: Annotated[
         float | None, typer.Option(min=1.0, max=1e6, help="Time for all searches; it settles how wide each is.")
@@ -77,7 +65,7 @@ def command(
         Path | None,
         typer.Option("--tables", metavar="DIR", help="Write tables here, a folder a family, not beside the kernels."),
     ] = None,
-    format: Annotated[Format, typer.Option(help="How it is shown.")] = Format.TABLE,
+    format: Annotated[options.Page, typer.Option(help="How it is shown.")] = options.Page.TABLE,
     results: options.Results = None,
     suite: options.Suite = None,
 ) -> None:
@@ -91,7 +79,7 @@ def command(
         _put(store.load(show), format)
         return
     known = options.families(suite or [])
-    selection = options.selection(family, case, impl, tag)
+    selection = selected.selection()
     reading = store.read(resume) if resume else None
     earlier = reading.run if reading else None
     if earlier and selection != Selection():
@@ -121,7 +109,8 @@ def command(
         worker = start()
         pool.target = worker.target
         own_tables = _Tables(known, asked, worker.target, profile, table_folder)
-        run = _run(worker, selection, commit, own_tables.paths)
+        # Its tables are its output, and what they said before it decides no time: each row has the tile that it is of.
+        run = begin_run(worker.machine, worker.stack, selection.to_json(), commit, apart=own_tables.paths)
         with store.resume(resume, run) if resume else store.begin(run) as journal:
             # On a CPU, which no model of bytes describes, they would cost more than they tell.
             journal.update(limits=known_limits(worker, options.store(results)) if worker.target.is_gpu else Limits())
@@ -163,11 +152,11 @@ def _started(device: str, suites: Sequence[Path], modules: Sequence[tuple[str, s
     return worker
 
 
-def _put(run: Run, format: Format) -> None:
+def _put(run: Run, format: options.Page) -> None:
     _terminal.put(report.show_tuning(run, format.value, width=_terminal.width(), color=_terminal.color()))
 
 
-def _show_plan(pool: Pool, items: Sequence[Item], name: str, format: Format) -> None:
+def _show_plan(pool: Pool, items: Sequence[Item], name: str, format: options.Page) -> None:
     """Asks the compilers for all spaces, and closes them."""
     try:
         profile = profiles.profile(profiles.representatives().get(name, name))
@@ -209,22 +198,6 @@ def _items(known: Catalog, selection: Selection) -> list[Item]:
     if not items:
         raise UsageError("Nothing of what was selected can be tuned: `gemmgate list` shows the implementations.")
     return items
-
-
-def _run(worker: Worker, selection: Selection, commit: str, own_tables: Sequence[Path]) -> Run:
-    """Its tables are its output, and what they said before it decides no time: each row has the tile that it is of."""
-    committed = describe_commit(own_overlay(), commit, apart=own_tables)
-    utc = utc_now()
-    return Run(
-        id=run_id(utc, committed.name, dirty=committed.dirty),
-        utc=utc,
-        commit=committed.name,
-        dirty=committed.dirty,
-        machine=worker.machine,
-        stack=worker.stack,
-        selection=selection.to_json(),
-        command=options.command_line(sys.argv[1:]),
-    )
 
 
 class _Tables:

@@ -6,11 +6,9 @@ import re
 import struct
 import subprocess
 import tempfile
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import accumulate
 from pathlib import Path
 
 from gemmgate.suite.compiling.instructions import TENSOR_CORES
@@ -35,7 +33,10 @@ _ALWAYS = ("all", "load_narrow")
 
 _GROUP = {name: re.compile(pattern) for name, pattern in GROUPS.items()}
 _LINE = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z]\S*)", re.MULTILINE)
-_NO_EFFECT = ("NOP",)
+_NO_EFFECT = ("NOP", "")
+"""What counts for nothing; the disassembler lists no opcode for some padding."""
+_WORD_BYTES = 16
+"""Of an instruction, on all architectures since Volta."""
 
 
 def instructions(cubin: bytes) -> bytes:
@@ -56,39 +57,50 @@ def instructions(cubin: bytes) -> bytes:
 def count_instructions(codes: Sequence[bytes], arch: str, disassembler: Path) -> list[dict[str, int]]:
     """Instructions by group, and `all` of them, of each code for `sm_90` and the like.
 
-    All are disassembled at once: starting NVIDIA's disassembler takes longer than the work on any one of them.
-    Raises CannotMeasureError where it fails.
+    All are disassembled at once, each instruction that they share a single time: starting NVIDIA's disassembler takes
+    as long as some 20,000 instructions. Raises CannotMeasureError where it fails.
     """
     if not codes:
         return []
     model = f"SM{arch.removeprefix('sm_')}" + ("a" if int(arch.removeprefix("sm_")) >= 90 else "")
+    once = distinct(codes)
     with tempfile.NamedTemporaryFile(suffix=".bin") as file:
-        file.write(b"".join(codes))
+        file.write(b"".join(once))
         file.flush()
         command = [str(disassembler), "--binary", model, "--no-dataflow", file.name]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise CannotMeasureError(f"The disassembler cannot read code for {arch}: {done.stderr.strip()[-300:]}.")
-    return split_counts(done.stdout, [len(code) for code in codes])
+    return count_listed(done.stdout, once, codes)
 
 
-def split_counts(listing: str, lengths: Sequence[int]) -> list[dict[str, int]]:
-    """The counts of pieces of code of so many bytes each, which were listed as one."""
-    starts = [0, *accumulate(lengths)][:-1]
-    found: list[Counter[str]] = [Counter() for _ in lengths]
-    for address, opcode in _LINE.findall(listing):
-        opcode = opcode.rstrip(";")
-        if opcode in _NO_EFFECT:
-            continue
-        counts = found[bisect_right(starts, int(address, 16)) - 1]
-        counts.update(_counted_as(opcode))
-    return [{name: counts[name] for name in ("all", *GROUPS) if counts[name] or name in _ALWAYS} for counts in found]
+def distinct(codes: Iterable[bytes]) -> list[bytes]:
+    """The instructions of all codes, each once."""
+    return list(dict.fromkeys(word for code in codes for word in _words(code)))
+
+
+def count_listed(listing: str, once: Sequence[bytes], codes: Iterable[bytes]) -> list[dict[str, int]]:
+    """The counts of each code, from a listing of their distinct instructions: without dataflow each stands alone."""
+    opcodes = {once[int(address, 16) // _WORD_BYTES]: opcode.rstrip(";") for address, opcode in _LINE.findall(listing)}
+    found = []
+    for code in codes:
+        counts: Counter[str] = Counter()
+        for word in _words(code):
+            counts.update(_counted_as(opcodes.get(word, "")))
+        found.append({name: counts[name] for name in ("all", *GROUPS) if counts[name] or name in _ALWAYS})
+    return found
+
+
+def _words(code: bytes) -> Iterator[bytes]:
+    return (code[at : at + _WORD_BYTES] for at in range(0, len(code), _WORD_BYTES))
 
 
 @cache
 def _counted_as(opcode: str) -> tuple[str, ...]:
     """Groups of an opcode; there are few of them, each many times."""
-    return ("all", *(group for group, pattern in _GROUP.items() if pattern.match(opcode)))
+    return (
+        () if opcode in _NO_EFFECT else ("all", *(group for group, pattern in _GROUP.items() if pattern.match(opcode)))
+    )
 
 
 def tensor_core(counts: Mapping[str, int]) -> str:

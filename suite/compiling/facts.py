@@ -19,7 +19,7 @@ from typing import Any
 
 from gemmgate.suite.compiling.cubin import GROUPS, count_instructions, instructions
 
-_FORM = 1
+_FORM = 2
 """Of what stands in this folder: another one is not read."""
 
 

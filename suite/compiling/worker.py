@@ -44,6 +44,7 @@ from gemmgate.suite.compiling.representative import (
     tuned_extremes,
     without_variants,
 )
+from gemmgate.suite.compiling.reproducible import fix_addresses
 from gemmgate.suite.compiling.tables import readable, tables_module
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.measure.compile_only import meta_inputs
@@ -290,6 +291,7 @@ def _status(status: str, reason: str, detail: str) -> dict[str, Any]:
 def main() -> None:
     parent, cache_folder = int(sys.argv[1]), Path(sys.argv[2])
     die_with_parent(parent)
+    fix_addresses()
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     # Searching torch's and Triton's modules for garbage again and again took a fifth of the time.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.learning.points import Point
 from gemmgate.suite.learning.score import Regret, Scored, score, summed
-from gemmgate.suite.learning.tree import Leaf, Split, Tree, size_of
+from gemmgate.suite.learning.tree import Leaf, Split, Tree, kind_of, size_of
 
 DEPTHS = range(9)
 FOLDS = 10
@@ -125,6 +125,7 @@ def grow(family: str, points: Sequence[Point], depth: int) -> Tree:
         {name: (min(p.dims[name] for p in points), max(p.dims[name] for p in points)) for name in dims},
         {name: tuple(sorted({p.words[name] for p in points})) for name in points[0].words},
         fallback,
+        {kind_of(p.words): p.yardstick for p in sorted(points, key=lambda point: kind_of(point.words))},
     )
 
 

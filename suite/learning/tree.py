@@ -40,7 +40,8 @@ class Split:
 class Tree:
     """`ranges` are the least and the largest of every size that was seen, `words` the words that were.
 
-    Beyond them `choose` says so: then the yardstick is run, since nothing is known.
+    Beyond them `choose` says so: then the yardstick is run, since nothing is known. `fallbacks` names it by
+    `kind_of` the words; `fallback` is the most usual one, and the only one where `fallbacks` is empty.
     """
 
     family: str
@@ -48,6 +49,7 @@ class Tree:
     ranges: Mapping[str, tuple[int, int]] = field(hash=False)
     words: Mapping[str, tuple[str, ...]] = field(hash=False)
     fallback: str
+    fallbacks: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def choose(self, dims: Mapping[str, int], words: Mapping[str, str]) -> str | None:
         """An implementation, None beyond what was seen."""
@@ -95,6 +97,7 @@ class Tree:
             "schema": SCHEMA,
             "family": self.family,
             "fallback": self.fallback,
+            "fallbacks": dict(self.fallbacks),
             "ranges": {name: list(ends) for name, ends in self.ranges.items()},
             "words": {name: list(seen) for name, seen in self.words.items()},
             "tree": _node_json(self.root),
@@ -112,6 +115,7 @@ class Tree:
                 {name: (int(low), int(high)) for name, (low, high) in data["ranges"].items()},
                 {name: tuple(seen) for name, seen in data["words"].items()},
                 data["fallback"],
+                dict(data.get("fallbacks", {})),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise UnreadableError(f"The learned tree is damaged ({error!r}): learn it again.") from error
@@ -120,6 +124,11 @@ class Tree:
 def size_of(name: str, dims: Mapping[str, int]) -> int:
     """A dimension, or the product of several: `n*k`."""
     return math.prod(dims[part] for part in name.split("*"))
+
+
+def kind_of(words: Mapping[str, str]) -> str:
+    """The words that decide which yardstick a case has, joined by commas: all but the machine."""
+    return ",".join(word for name, word in words.items() if name != "machine")
 
 
 def to_python(tree: Tree, about: Sequence[str] = ()) -> str:
@@ -133,7 +142,7 @@ def to_python(tree: Tree, about: Sequence[str] = ()) -> str:
         "",
         "",
         f"def choose({parameters}) -> str:",
-        f'    """The implementation of `{tree.family}` to run; `{tree.fallback}` beyond the sizes that were measured.',
+        f'    """The implementation of `{tree.family}` to run; the yardstick beyond the sizes measured.',
         *([""] if about else []),
         *(f"    {line}" for line in about),
         '    """',
@@ -141,10 +150,26 @@ def to_python(tree: Tree, about: Sequence[str] = ()) -> str:
         *(f"        {'and ' if index else ''}{text}" for index, text in enumerate(known)),
         "    )",
         "    if not known:",
-        f'        return "{tree.fallback}"',
+        *_python_fallback(tree),
         *_python(tree.root, 1),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _python_fallback(tree: Tree) -> Iterator[str]:
+    """The yardstick of the case's own kind; an error for a kind that nobody knows."""
+    if not tree.fallbacks:
+        yield f'        return "{tree.fallback}"'
+        return
+    names = [name for name in tree.words if name != "machine"]
+    yield "        yardsticks = {"
+    for kind, name in tree.fallbacks.items():
+        yield f'            "{kind}": "{name}",'
+    yield "        }"
+    yield f'        kind = ",".join(({", ".join(names)},))'
+    yield "        if kind not in yardsticks:"
+    yield f"            raise ValueError(f\"{tree.family} has no case of '{{kind}}': no yardstick is known.\")"
+    yield "        return yardsticks[kind]"
 
 
 def described(tree: Tree) -> list[str]:

@@ -17,6 +17,7 @@ import pynvml
 import torch
 
 from gemmgate.suite.cases import Target
+from gemmgate.suite.measure.settings import matmul_precision
 from gemmgate.suite.measure.settle import Reading
 from gemmgate.suite.records import Machine, Stack, machine_key
 
@@ -241,7 +242,7 @@ def describe_stack(device: torch.device) -> Stack:
 @contextmanager
 def precision_flags(precision: str) -> Iterator[dict[str, str]]:
     """Sets torch's matmul precision for a case; yields every library flag that is part of a row's identity."""
-    before = torch.get_float32_matmul_precision()
+    before = matmul_precision()
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     matmul = torch.backends.cuda.matmul
     try:

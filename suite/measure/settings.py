@@ -17,6 +17,19 @@ _MATMUL = (
 _CUDNN = ("enabled", "benchmark", "deterministic")
 
 
+def matmul_precision() -> str:
+    """torch's precision of fp32 products: `highest`, `high` or `medium`.
+
+    It cannot be read any more once somebody has set it by the newer `fp32_precision`. It is then said in the older way,
+    as the newer one has it for a GPU's products, which makes it readable again.
+    """
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        torch.set_float32_matmul_precision("high" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "highest")
+        return torch.get_float32_matmul_precision()
+
+
 @dataclass(frozen=True)
 class Settings:
     """Threads, default dtype and device, autograd, determinism, precision and library of products, switches of both."""
@@ -40,7 +53,7 @@ class Settings:
             torch.get_default_device(),
             torch.is_grad_enabled(),
             torch.get_deterministic_debug_mode(),
-            torch.get_float32_matmul_precision(),
+            matmul_precision(),
             torch.backends.cuda.preferred_blas_library(),
             # Not every build of torch has every switch.
             tuple(

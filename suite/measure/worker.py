@@ -36,6 +36,8 @@ from gemmgate.suite.measure.refusal import status_of
 
 PROTOCOL = 1
 _PR_SET_PDEATHSIG = 1
+_MAY_TIME = ("peer", "compiler")
+"""Kinds of implementation that may tune themselves when they are prepared."""
 _ROOM = 0.5
 """Share of the memory: while more is free, a case leaves the allocator what the case before it had."""
 
@@ -104,6 +106,7 @@ class Worker:
             # A module that cannot be imported is for `prepare` to report, where there is a row for it.
             with suppress(Exception):
                 found.implementation(family, name)
+        _read_compiler()
         return {}
 
     def _hello(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,10 +165,11 @@ class Worker:
     def _supports(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Refusals of many (case, implementations) pairs at once: [[None or [code, sentence], ...], ...].
 
-        For the device's target, or for one that is named. Who is not refused is also said to be screened, or our own.
+        For the device's target, or for one that is named. Who is not refused is also said to be screened, our own, or
+        `timed`: that `prepare` may take times, for a search or because others made it.
         """
         target = _target_of(request) if "target" in request else self._bench.target
-        answers, screened, own = [], [], []
+        answers, screened, own, timed = [], [], [], []
         for data, names in request["pairs"]:
             case = Case.from_json(data)
             refusals = [self._refusal(case, name, target) for name in names]
@@ -176,7 +180,8 @@ class Worker:
             answers.append(refusals)
             screened.append([one is not None and one.screened for one in found])
             own.append([one is not None and one.kind == "own" for one in found])
-        return {"refusals": answers, "screened": screened, "own": own}
+            timed.append([one is not None and (one.screened or one.kind in _MAY_TIME) for one in found])
+        return {"refusals": answers, "screened": screened, "own": own, "timed": timed}
 
     def _refusal(self, case: Case, name: str, target: Target) -> Refusal | None:
         """Who cannot be imported or asked is refused for that reason, and does not hide the others."""
@@ -261,7 +266,10 @@ class Worker:
         return self._bench.singly(self._work, request["implementations"], request["cache"])
 
     def _mount(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Holds what was prepared last ready for visits, under the name `item`, beside what is mounted already."""
+        """Holds what was prepared last ready for visits, under the name `item`, beside what is mounted already.
+
+        `again` says that its facts are known, which takes to read a while: each node of a graph is looked at.
+        """
         from gemmgate.suite.measure.rotation import free_share
         from gemmgate.suite.measure.visit import Visits
 
@@ -269,7 +277,8 @@ class Worker:
         self._visits[request["item"]] = visits
         levels = {float(level): extra for level, extra in request.get("extras", {}).items()}
         made = visits.inject(levels)
-        return {**visits.facts(), "extras": made, "free_share": free_share(self._device)}
+        facts = {} if request.get("again") else visits.facts()
+        return {**facts, "extras": made, "free_share": free_share(self._device)}
 
     def _settle(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return asdict(self._visits[request["item"]].settle(request["least_s"]))
@@ -350,6 +359,18 @@ class Worker:
     def _write(self, message: Mapping[str, Any]) -> None:
         self._replies.write(json.dumps(message) + "\n")
         self._replies.flush()
+
+
+def _read_compiler() -> None:
+    """Lets Triton, where it is imported and may be needed, hash all of itself, which takes most of a second.
+
+    It does so in any case, before the first kernel that a process looks up in the cache.
+    """
+    import torch
+
+    read = getattr(sys.modules.get("triton.runtime.cache"), "triton_key", None)
+    if read is not None and (torch.version.cuda or torch.version.hip):
+        read()
 
 
 def _target_of(request: Mapping[str, Any]) -> Target:

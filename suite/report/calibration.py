@@ -143,7 +143,8 @@ def _sentences(made: Calibration) -> list[str]:
         )
     if others:
         said.append(
-            f"The first case has an sd of {_percent(sds[0])}, the others {_percent(statistics.median(others))}."
+            f"The first case has an sd of {_percent(sds[0])}, the others {_percent(statistics.median(others))}"
+            f"{_of_its_kind(made)}."
         )
     if made.family_wise:
         said.append(
@@ -152,6 +153,15 @@ def _sentences(made: Calibration) -> list[str]:
             f"{ALPHA:.0%} are allowed."
         )
     return said
+
+
+def _of_its_kind(made: Calibration) -> str:
+    """What tells a first case that is noisy by itself from one that suffers from being the first."""
+    first, second = made.cases[:2]
+    *_, case = first.path.split("/")
+    return (
+        f", and the second, of the same sizes, {_percent(second.block_sd)}" if second.path.endswith(f"/{case}") else ""
+    )
 
 
 def _found(made: Calibration) -> list[Block]:

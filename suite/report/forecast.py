@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gemmgate.suite.forecast import Forecast
-from gemmgate.suite.looks import LOOKS
+from gemmgate.suite.looks import LOOKS, SCREEN_STEPS
 from gemmgate.suite.report.layout import Block, Column, Notes, Table, cells
 from gemmgate.suite.report.units import plain
 
@@ -36,6 +36,13 @@ def blocks(found: Forecast, seconds: float | None) -> list[Block]:
     lines = [
         f"An item takes {costs.survey_s:.2f} s to survey and {costs.item_s:.2f} s a block, as on {costs.source}.",
     ]
+    if found.unknown:
+        known, all_ = SCREEN_STEPS[0][0], SCREEN_STEPS[1][0]
+        lines.append(
+            f"The noise of {found.unknown} items is not known: they have {all_} blocks at least, where {known} may do; "
+            f"the last {all_ - known} of these, which calibrating them may spare, take "
+            f"{found.unknown * (all_ - known) * costs.item_s:.0f} s."
+        )
     if most_s:
         lines.append(f"Each item that changed adds {least_s:.0f} to {most_s:.0f} s.")
     if costs.turns:

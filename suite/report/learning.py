@@ -34,7 +34,7 @@ def learned_blocks(learned: Learned) -> list[Block]:
         f"Learned from {units.counted(len(learned.points), 'case')} in "
         f"{units.counted(len({p.group for p in learned.points}), 'group')} of sizes.",
         f"On groups held out: {_said(inside)}." if inside.cases else said_of_held_out(learned),
-        f"Beyond the sizes that a tree had seen it refuses, and {tree.fallback} or the case's own yardstick runs: "
+        f"Beyond the sizes that a tree had seen it refuses, and the case's own yardstick runs: "
         f"{learned.refused} of {units.counted(everywhere.cases, 'case')}; with these, {_said(everywhere)}.",
     ]
     return [
@@ -50,7 +50,14 @@ def said_of_held_out(learned: Learned) -> str:
     inside = learned.inside
     if not inside.cases:
         return "No group held out lay within the sizes of the others, so nobody knows what it costs on new ones."
-    return f"Mean regret on sizes held out {inside.mean:.4f}, worst {inside.worst:.3f}."
+    said = f"Mean regret on sizes held out {inside.mean:.4f}, worst {inside.worst:.3f}."
+    if not learned.refused:
+        return said
+    everywhere = learned.everywhere
+    return (
+        f"{said} With the {learned.refused} of {everywhere.cases} that were refused and got the yardstick: "
+        f"{everywhere.mean:.4f}, worst {everywhere.worst:.3f} ({everywhere.worst_case})."
+    )
 
 
 def ranges_blocks(found: Sequence[Found]) -> list[Block]:

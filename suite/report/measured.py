@@ -18,6 +18,10 @@ from gemmgate.suite.report.static import static_blocks
 from gemmgate.suite.report.times import cache_states, group, legend, times
 from gemmgate.suite.report.totals import totals
 
+_PARTS = ("warming", "compiling", "checking", "measuring", "waiting", "total")
+_LEAST_SHARE = 0.05
+"""Of the whole, for a step of the workers to be named."""
+
 
 def blocks(run: Run) -> list[Block]:
     """All of a run, family by family."""
@@ -45,7 +49,9 @@ def where(run: Run) -> Notes:
         f"commit {commit} · {run.utc} · method {run.method} · run {run.id}",
     ]
     if run.seconds:
-        lines.append("Seconds: " + ", ".join(f"{name} {value:.1f}" for name, value in run.seconds.items()))
+        least_s = run.seconds.get("total", 0.0) * _LEAST_SHARE
+        spent = [(name, value) for name, value in run.seconds.items() if name in _PARTS or value >= least_s]
+        lines.append("Seconds: " + ", ".join(f"{name} {value:.1f}" for name, value in spent))
     return Notes(tuple(lines))
 
 

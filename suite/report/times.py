@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gemmgate.suite.compare import Rated
 from gemmgate.suite.records import Limits, Row
 from gemmgate.suite.report import units
-from gemmgate.suite.report.best import MEANING, fastest
+from gemmgate.suite.report.best import MEANING, fastest, is_same
 from gemmgate.suite.report.layout import Cell, Column, Notes, Style, Table, cells
 
 CACHE_ORDER = ("cold", "serving", "hot")
@@ -153,7 +153,7 @@ def _ratio(line: Line, cache: str) -> tuple[Cell, Cell]:
     if rated.row.implementation == rated.yardstick:
         return Cell(units.speedup(1.0), "dim"), Cell("")
     ratio = rated.ratio
-    style: Style = "dim" if 1.0 in ratio else "win" if ratio.estimate > 1 else "loss"
+    style: Style = "dim" if is_same(ratio) else "win" if ratio.estimate > 1 else "loss"
     return Cell(("~" if style == "dim" else "") + units.speedup(ratio.estimate), style), Cell(
         units.plus_minus(ratio), "dim"
     )

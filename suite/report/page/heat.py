@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from string import ascii_uppercase
 from typing import Any
 
 from gemmgate.suite.compare import Rated
@@ -16,8 +17,11 @@ from gemmgate.suite.report.page.sections import Section
 
 DISPATCH = "dispatch"
 """The implementation whose rows say what a family's dispatcher chose."""
-_LIST = 0.34
-"""A map that is emptier than this says less than a list of its cases."""
+_LIST, _LONG_LIST = 0.34, 0.12
+"""A map that is emptier than this says less than a list of its cases; than one of more than `_LONG` of them."""
+_LONG = 24
+_FEW = 5
+"""With more columns the name of a choice does not fit a cell."""
 _FIRST = ("m", "t", "tokens")
 """Sizes that belong down the side where the cells are filled equally well otherwise."""
 
@@ -45,7 +49,8 @@ def axes(rows: Iterable[Row]) -> Axes:
     def rank(split: Axes) -> tuple[float, bool, bool]:
         cells = {split.cell(row) for row in rows}
         area = len({down for down, _ in cells}) * len({across for _, across in cells})
-        filled = len(cells) / area if split.across or len(names) < 2 else _LIST
+        listed = _LIST if len(cells) <= _LONG else _LONG_LIST
+        filled = len(cells) / area if split.across or len(names) < 2 else listed
         return filled, split.down[0] in _FIRST, len(split.across) > len(split.down)
 
     return max(splits, key=rank, default=Axes((), ()))
@@ -118,13 +123,17 @@ def _map(rated: Sequence[Rated], content: Cells) -> tuple[list[dict[str, Any]], 
         "text": [[found["text"](r) if r else "" for r in line] for line in grid],
         **found["trace"],
     }
-    layout = {
+    layout: dict[str, Any] = {
         "xaxis": {"type": "category", "title": _title(split.across), "automargin": True, "side": "top"},
         "yaxis": {"type": "category", "title": _title(split.down), "automargin": True},
         "height": 130 + 30 * len(down),
         "minWidth": 120 + 54 * len(across),
     }
-    return [trace], layout
+    named = found.get("named", ())
+    if named:  # beneath the map, since sizes stand above it
+        layout["legend"] = {"orientation": "h", "y": -0.02, "yanchor": "top", "x": 0}
+        layout["height"] += 30
+    return [trace, *named], layout
 
 
 def _ratio_cells(cells: Mapping[Any, Rated]) -> Mapping[str, Any]:
@@ -135,9 +144,19 @@ def _ratio_cells(cells: Mapping[Any, Rated]) -> Mapping[str, Any]:
 
 
 def _choice_cells(cells: Mapping[Any, Rated]) -> Mapping[str, Any]:
+    """A choice's name in its cell, or a letter where many columns leave no room for it, with the names in a legend."""
     names = sorted({_choice(r) for r in cells.values()})
     trace = {"zmin": -0.5, "zmax": len(names) - 0.5, "scale": "choices", "choices": names, "texttemplate": "%{text}"}
-    return {"z": lambda r: names.index(_choice(r)), "text": _choice, "trace": trace}
+    found = {"z": lambda r: names.index(_choice(r)), "text": _choice, "trace": trace}
+    if len({across for _, across in cells}) < _FEW or len(names) > len(ascii_uppercase):
+        return found
+    letters = dict(zip(names, ascii_uppercase, strict=False))
+    legend = [
+        {"type": "scatter", "mode": "markers", "x": [None], "y": [None], "name": f"{letters[name]}: {name}"}
+        | {"role": "choice", "choice": index}
+        for index, name in enumerate(names)
+    ]
+    return {**found, "text": lambda r: letters[_choice(r)], "named": legend}
 
 
 def _log2(r: Rated) -> float:

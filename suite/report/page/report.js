@@ -74,6 +74,8 @@ function coloured(trace) {
   } else if (one.scale === "choices") {
     Object.assign(one, {colorscale: choiceScale(one.choices.length, colours), showscale: false,
       textfont: {color: theme() === "dark" ? "#000" : "#fff"}});
+  } else if (one.role === "choice") {
+    one.marker = {color: colours[one.choice % 10], symbol: "square", size: 12};
   } else if (one.role === "reference") {
     one.line = {color: colour("--soft"), width: 2, dash: "dot"};
   } else {

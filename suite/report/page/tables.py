@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gemmgate.suite.compare import Rated
 from gemmgate.suite.records import Row
 from gemmgate.suite.report import units
-from gemmgate.suite.report.best import counts
+from gemmgate.suite.report.best import counts, is_same
 from gemmgate.suite.report.means import left_out, mean_text
 from gemmgate.suite.report.page.markup import name, tag, text
 from gemmgate.suite.report.page.sections import Section
@@ -162,7 +162,7 @@ def _speedup(rated: Rated | None, klass: str = "") -> str:
     ratio = rated.ratio
     if rated.row.implementation == rated.yardstick:
         return _number("1", 1.0, klass=f"same {klass}")
-    style = "same" if 1.0 in ratio else "win" if ratio.estimate > 1 else "loss"
+    style = "same" if is_same(ratio) else "win" if ratio.estimate > 1 else "loss"
     sign = "~" if style == "same" else ""
     return _number(
         sign + units.speedup(ratio.estimate), ratio.estimate, klass=f"{style} {klass}".strip(), row=rated.row
