@@ -22,24 +22,24 @@ def _tuned_with(monkeypatch: pytest.MonkeyPatch, entries: dict[str, Any], ranges
 
 
 def test_rule_by_tokens() -> None:
-    """Without a table: dot products for few tokens, tensor cores up to 16 logits for each of K, then the library's
-    unrounded call.
+    """Without a table: dot products for few tokens, tensor cores up to 65,536 logits, then the library's unrounded
+    call; in fp32 dot products up to 32.
     """
     chosen = {}
-    for t in (1, 4, 5, 8, 64, 213, 214, 4096):
+    for t in (1, 4, 5, 8, 32, 64, 218, 219, 4096):
         for dtype, out in (("bf16", "fp32"), ("bf16", "bf16"), ("fp32", "fp32")):
             case = case_of(t, 300, 4000, dtype, out)
             chosen[t, dtype, out] = dispatch.choose(case, H200).implementation
-    # 5 tokens are 6 million products; 213 are 63,900 logits of 64,000.
-    few, some = dict.fromkeys((1, 4, 5), "dot_product"), dict.fromkeys((8, 64, 213), "split_k")
+    # 5 tokens are 6 million products; 218 are 65,400 logits.
+    few, some = dict.fromkeys((1, 4, 5), "dot_product"), dict.fromkeys((8, 32, 64, 218), "split_k")
     assert {t: name for (t, d, o), name in chosen.items() if (d, o) == ("bf16", "fp32")} == {
-        **few, **some, 214: "mm_out_dtype", 4096: "mm_out_dtype",
+        **few, **some, 219: "mm_out_dtype", 4096: "mm_out_dtype",
     }  # fmt: skip
     assert {t: name for (t, d, o), name in chosen.items() if (d, o) == ("bf16", "bf16")} == {
-        **few, **some, 214: "linear", 4096: "linear",
+        **few, **some, 219: "linear", 4096: "linear",
     }  # fmt: skip
     assert {t: name for (t, d, o), name in chosen.items() if d == "fp32"} == {
-        **few, 8: "dot_product", **dict.fromkeys((64, 213, 214, 4096), "linear"),
+        **dict.fromkeys((*few, 8, 32), "dot_product"), **dict.fromkeys((64, 218, 219, 4096), "linear"),
     }  # fmt: skip
 
 
@@ -72,7 +72,11 @@ UNNAMED = Target("sm_90", sm_count=132, shared_bytes=232448, name="another of it
         (256, 384, 7168, "mm_out_dtype"),  # 8.98 us, tensor cores 10.6
         (1024, 32, 2880, "split_k"),  # 5.93 us, the library 7.86
         (4096, 32, 2880, "mm_out_dtype"),  # 6.84 us, tensor cores 9.51
-        (4096, 8, 4096, "mm_out_dtype"),  # not measured, as nothing of tensor cores is that won there
+        (129, 256, 2048, "split_k"),  # 5.13 us, the library 5.70
+        (512, 128, 2880, "split_k"),  # 6.50 us, the library 8.08
+        (513, 128, 7168, "mm_out_dtype"),  # 9.16 us, tensor cores 10.1
+        (2048, 32, 2880, "split_k"),  # 7.61 us, the library 8.01
+        (4096, 8, 4096, "split_k"),  # 8.85 us, the library 9.71
     ],
 )
 def test_rule_is_what_was_measured(t: int, n: int, k: int, name: str) -> None:
