@@ -124,7 +124,8 @@ def write_asv(series: Series, folder: Path) -> None:
                 "version": _RESULTS_VERSION,
             }
             _write(folder / machine / f"{commit[:8]}-{ENVIRONMENT}.json", content)
-    _merge_benchmarks(folder / "benchmarks.json", benchmarks)
+    newest_first = sorted(benchmarks.items(), key=lambda item: -int(item[1]["version"]))
+    _merge_benchmarks(folder / "benchmarks.json", dict(newest_first))
 
 
 def publish(root: Path, results: Path, html: Path, slower: Collection[str] = ()) -> int:
@@ -241,7 +242,8 @@ def _merge_benchmarks(path: Path, ours: Mapping[str, Any]) -> None:
         else:
             both = zip(held["params"], entry["params"], strict=True)
             merged[name] = {**held, "params": [list(dict.fromkeys([*theirs, *added])) for theirs, added in both]}
-    _write(path, {**merged, "version": _BENCHMARKS_VERSION})
+    in_order = {name: merged[name] for name in ours}  # that of asv's grid
+    _write(path, {**in_order, **merged, "version": _BENCHMARKS_VERSION})
 
 
 def _machine_fields(path: Path, point: Point) -> dict[str, str]:

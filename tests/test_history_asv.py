@@ -106,11 +106,12 @@ def test_benchmarks_are_merged(written: Path) -> None:
 
 
 def test_another_method_begins_another_history(written: Path) -> None:
-    """A newer method takes the name, the older one keeps its times under a name of its own, and a sentence says so."""
+    """A newer method takes the name, the older one stands behind it under a name of its own, and a sentence says so."""
     newer = row("cublas", 5e-6, method=METHOD_VERSION + 1, target="", utc="2026-03-01T12:00:00Z")
     series, notes = timed(*pair_of_runs(), at(NEW, newer))
     history.write_asv(series, written)
     benchmarks = json.loads((written / "benchmarks.json").read_text())
+    assert list(benchmarks)[:2] == [NAME, OLDER]
     assert (benchmarks[NAME]["version"], benchmarks[OLDER]["version"]) == (str(METHOD_VERSION + 1), str(METHOD_VERSION))
     assert loaded(written, OLD).get_all_result_keys() == {OLDER}
     assert loaded(written, NEW).get_all_result_keys() == {NAME, OLDER}

@@ -61,6 +61,13 @@ def test_arithmetic_is_named_as_far_as_it_varies() -> None:
     assert set(section_of(*rows).kinds().values()) == {"fp32 ieee", "fp32 tf32", "bf16", "bf16 relu"}
 
 
+def test_the_headline_counts_as_the_table_does() -> None:
+    """Of three cases that take half, 99.4 % and 112 % of the yardstick's time, the headline calls one faster."""
+    rows = [at(16, 16, k, "cublas", 8e-6) for k in (512, 1024, 2048)]
+    rows += [at(16, 16, k, "own", s) for k, s in ((512, 4e-6), (1024, 7.95e-6), (2048, 9e-6))]
+    assert "over 3 cases, faster in 1 of them (cold)." in report_page([run(rows)], "")
+
+
 # figures
 
 

@@ -13,13 +13,14 @@ from typing import Any
 
 from gemmgate.suite.records import Run
 from gemmgate.suite.report import units
+from gemmgate.suite.report.best import counts
 from gemmgate.suite.report.measured import where
 from gemmgate.suite.report.page import charts, heat, tables
 from gemmgate.suite.report.page.figure import Figure
 from gemmgate.suite.report.page.markup import packed, packed_json, tag, text, without_empty
 from gemmgate.suite.report.page.sections import Section, sections
 from gemmgate.suite.report.rows import rows_json
-from gemmgate.suite.statistics import geometric_mean
+from gemmgate.suite.statistics import Interval, geometric_mean
 
 _FIGURES = (
     heat.speedups,
@@ -108,18 +109,22 @@ def _headline(section: Section, family: str) -> str:
     names = units.counted(len({r.row.implementation for r in ok}), "implementation")
     said = [f"{units.counted(cases, 'case')}, {units.counted(len(ok), 'measurement')} of {names}."]
     cache = next(iter(section.caches(family)), "")
-    ratios: dict[str, list[float]] = {}
+    ratios: dict[str, list[Interval]] = {}
     for r in ok:
         if r.ratio and r.row.cache == cache and r.row.implementation != r.yardstick:
-            ratios.setdefault(r.row.implementation, []).append(r.ratio.estimate)
-    whole = {name: geometric_mean(found) for name, found in ratios.items() if 2 * len(found) > cases}
+            ratios.setdefault(r.row.implementation, []).append(r.ratio)
+    whole = {
+        name: geometric_mean([ratio.estimate for ratio in found])
+        for name, found in ratios.items()
+        if 2 * len(found) > cases
+    }
     if whole:
         best = max(whole, key=lambda name: whole[name])
-        won = sum(value > 1 for value in ratios[best])
+        faster, *_ = counts(ratios[best])
         against = next(r.yardstick for r in ok if r.row.implementation == best and r.yardstick)
         said.append(
             f"Highest mean: {best}, {units.speedup(whole[best])} times as fast as {against} over "
-            f"{units.counted(len(ratios[best]), 'case')}, ahead in {won} of them{f' ({cache})' if cache else ''}."
+            f"{units.counted(len(ratios[best]), 'case')}, faster in {faster} of them{f' ({cache})' if cache else ''}."
         )
     failed = [r for r in timed if r.row.status not in ("ok", "unsupported")]
     said += [f"{units.counted(len(failed), 'measurement')} failed."] if failed else []
