@@ -107,8 +107,6 @@ class Recorder:
     def recording(self, target: Target) -> Iterator[Launches]:
         """What is launched within is compiled for `target`."""
         self._driver.target = target
-        # Of NVIDIA's the binary alone is read, and writing what led to it takes time and nine tenths of the space.
-        knobs.compilation.store_binary_only = not target.arch.startswith("gfx")
         self._launches = []
         yield self._launches
 
