@@ -73,8 +73,10 @@ def cause(place: Place, ratio: float, before: Point, after: Point, series: Serie
     if before.row.kernels != after.row.kernels and None not in (before.row.kernels, after.row.kernels):
         return Cause("code", f"kernels launched: {before.row.kernels} -> {after.row.kernels}")
     codes = before.row.device_code, after.row.device_code
-    if all(codes):
-        if codes[0] != codes[1]:
+    # Of several kernels a row's digest may hold one; what a compiler made of this one differs, so its code does.
+    compiled = after.row.kind == "static"
+    if all(codes) or compiled:
+        if compiled or codes[0] != codes[1]:
             return Cause("code", "the machine code changed: `gemmgate explain` shows how")
         return Cause("unknown", "the machine code is the same: placement, or the machine; measure both again")
     return Cause("unknown", "nothing recorded differs but the commit: `gemmgate bisect` between the two finds it")

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -128,11 +127,12 @@ def write_asv(series: Series, folder: Path) -> None:
     _merge_benchmarks(folder / "benchmarks.json", dict(newest_first))
 
 
-def publish(root: Path, results: Path, html: Path, slower: Collection[str] = ()) -> int:
+def publish(root: Path, results: Path, html: Path) -> int:
     """Runs `asv publish`, which empties the folder `html` first. Raises what asv says where it fails.
 
-    asv looks for regressions in the series `slower` alone, named as by `slowed`: by itself it takes a single point
-    on either side for a level, and the next launch or another board for a regression.
+    asv looks for no regressions in these series: it takes a single point on either side for a level, and so the next
+    launch or another board for a regression. `regressions.list_regressions` adds the steps that were found.
+
     Returns how many result files are on none of asv's pages: it shows the main line of commits, and what was
     measured on a branch before it was merged lies beside that.
     """
@@ -145,9 +145,7 @@ def publish(root: Path, results: Path, html: Path, slower: Collection[str] = ())
         raise UsageError(f"{html} holds something else than earlier pages, and would be emptied. Name an empty folder.")
     places = {"repo": root, "benchmark_dir": root / "benchmarks", "results_dir": results, "html_dir": html}
     asked = {**json.loads(settings.read_text(encoding="utf-8")), **{n: str(p.resolve()) for n, p in places.items()}}
-    kept = "|".join(map(re.escape, sorted(slower)))
-    asked["regressions_first_commits"] = {rf"track_gemm\.(?!(?:{kept})(?:@|$))" if kept else r"track_gemm\.": None}
-    asked["regressions_thresholds"] = {r"track_gemm\.": SIZE_OF_INTEREST}
+    asked["regressions_first_commits"] = {r"track_gemm\.": None}
     with tempfile.TemporaryDirectory() as scratch:
         config = Path(scratch) / "asv.conf.json"
         config.write_text(json.dumps(asked), encoding="utf-8")
@@ -162,15 +160,9 @@ def publish(root: Path, results: Path, html: Path, slower: Collection[str] = ())
     return (done.stdout + done.stderr).count("Couldn't find ")
 
 
-def slowed(steps: Mapping[Place, Sequence[Step]]) -> set[str]:
-    """asv's names, without `track_gemm.`, of the series with a step upwards."""
-    method = newest_method(steps)
-    found = set()
-    for place in (place for place, of_place in steps.items() if any(step.ratio > 1 for step in of_place)):
-        name = benchmark_name(place.family, place.quantity, None if place.method == method else place.method)
-        params = ", ".join(map(repr, (place.case, place.implementation, place.conditions)))
-        found.add(f"{name.removeprefix('track_gemm.')}({params})")
-    return found
+def parameters(place: Place) -> tuple[str, ...]:
+    """asv's parameters of a series, in the order of `PARAM_NAMES`."""
+    return tuple(map(repr, (place.case, place.implementation, place.conditions)))
 
 
 def _pick(point: Point) -> str:
@@ -185,7 +177,7 @@ def _results(
     timed: dict[str, bool] = {}
     for place, point in members:
         name = benchmark_name(place.family, place.quantity, None if place.method == method else place.method)
-        key = tuple(map(repr, (place.case, place.implementation, place.conditions)))
+        key = parameters(place)
         grouped[name][key] = point
         timed[name] = place.quantity == "seconds"
         _add_benchmark(benchmarks, name, key, place.unit, str(place.method))

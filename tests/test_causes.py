@@ -63,6 +63,18 @@ def test_cause_is_what_differs(old: dict[str, Any], new: dict[str, Any], what: s
     assert evidence in found.sentence
 
 
+def test_other_registers_are_other_code() -> None:
+    """Registers that change are the code's, although the digest that the rows carry is the same: of another kernel."""
+    fields = {"kind": "static", "phase": "add", "unit": "registers", "cache": "", "device_code": "of multiply"}
+    runs = [
+        run([row("own", value=value, commit=commit, utc=utc, **fields)], id=commit[:8], commit=commit, utc=utc)
+        for commit, utc, value in ((OLD, "2026-01-01T12:00:00Z", 96.0), (NEW, "2026-01-02T12:00:00Z", 92.0))
+    ]
+    series, _ = collect(runs, TIMES)
+    (found,) = causes.found(series, dict.fromkeys(series, (Step(1, 92 / 96),)))
+    assert found.cause == causes.Cause("code", "the machine code changed: `gemmgate explain` shows how")
+
+
 def test_versions_explain_before_kernels() -> None:
     """Another torch is blamed before another tile is."""
     found = likely(two({"tile": {"splits": 8}}, {"tile": {"splits": 16}}, stack="2.13.0"))

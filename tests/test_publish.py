@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -128,3 +129,15 @@ def test_asv_lists_the_steps_of_the_history_alone(
     assert publish() == 0
     name = "track_gemm.DenseSplitk.track_static_multiply('m32-n32-k32768-bf16', 'own', 'any target=sm_90')"
     assert regressions(tmp_path) == [(name, 100.0, 104.0)]
+    html = tmp_path / "results" / "html"
+    (listed,) = json.loads((html / "regressions.json").read_text())["regressions"]
+    assert listed[6] == [[None, 1, 100.0, 104.0]]
+    graph = json.loads((html / listed[1]).read_text())
+    assert graph[-1] == [1, [104.0]]
+    atom = "{http://www.w3.org/2005/Atom}"
+    (entry,) = ElementTree.parse(html / "regressions.xml").getroot().findall(f"{atom}entry")
+    assert entry.findtext(f"{atom}title") == f"+4.0% {name}"
+    link = entry.find(f"{atom}link")
+    assert link is not None and link.attrib["href"].startswith(
+        "index.html#track_gemm.DenseSplitk.track_static_multiply?"
+    )

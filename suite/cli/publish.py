@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gemmgate.suite import causes, history
+from gemmgate.suite import causes, history, regressions
 from gemmgate.suite.cli import _options, _terminal
 from gemmgate.suite.cli.report import plotly_script
 from gemmgate.suite.commits import commit_times
@@ -57,12 +57,13 @@ def command(
     folder = html or store.root / "html"
     history.write_asv(series, store.root / "asv")
     steps = history.all_steps(series)
-    aside = history.publish(own_overlay(), store.root / "asv", folder, history.slowed(steps))
+    found = causes.found(series, steps)
+    aside = history.publish(own_overlay(), store.root / "asv", folder)
+    regressions.list_regressions(folder, series, found)
     for address in make_offline(folder):
         _terminal.say(f"asv's pages load {address}, which this gemmgate has no copy of: they need a network.")
     _write_page(folder, history_page(series, steps, notes, changes))
     (folder / REPORT).write_text(report_page(_newest(runs), plotly_script()), encoding="utf-8")
-    found = causes.found(series, steps)
     _terminal.put(text.render(blocks(found, len(series), {}), width=_terminal.width(), color=_terminal.color()))
     if aside:
         _terminal.say(f"asv shows the main line alone: results of {aside} commits beside it are on {PAGE} only.")
