@@ -116,6 +116,12 @@ def explain(
         return Explained("overlap", f"{said}: kernels overlap by {overlap_s * 1e6:.2f} us a call")
     if gap_s <= gap_limit_s and (timer == "events") == (seconds > graph_s):
         return Explained("launch_gap", f"{said}: {gap_s * 1e6:.2f} us before each of {kernels} launches")
+    if timer == "events" and traced.busy_s <= seconds < graph_s and gap_s <= gap_limit_s:
+        own_us, node_us = ((one - traced.busy_s) / kernels * 1e6 for one in (seconds, graph_s))
+        sentence = (
+            f"{said}: {own_us:.2f} us before each of {kernels} launches, and {node_us:.2f} us before a graph's node"
+        )
+        return Explained("launch_gap", sentence)
     if timer == "cupti" and seconds < graph_s <= seconds * clock_ratio * (1 + AGREEMENT):
         held = f"the graph was timed at {1 / clock_ratio:.0%} of the highest clock, which a trace is too short to leave"
         return Explained("clock", f"{said}: {held}")
