@@ -169,10 +169,10 @@ def matmul(
     """activation(a [M, K] @ b [K, N] + bias), cast to `out_dtype` (by default theirs), row-major.
 
     `bias` broadcasts to [M, N]; `activation` is `relu`, `gelu`, `silu`, or a name that somebody gave a jit function
-    in `ACTIVATIONS`. Sums and all that follows are fp32, but where the library computes. fp32 operands are
-    multiplied as `torch.get_float32_matmul_precision()` says, or torch's newer switch: `highest` is IEEE, all else
-    TF32. Under `torch.use_deterministic_algorithms` bits repeat. There is no gradient. Raises ValueError for what is
-    no product.
+    in `ACTIVATIONS`. Sums and all that follows are fp32, but for an activation of a bf16 product that the library
+    computes, which is rounded before. fp32 operands are multiplied as `torch.get_float32_matmul_precision()` says, or
+    torch's newer switch: `highest` is IEEE, all else TF32. Under `torch.use_deterministic_algorithms` bits repeat.
+    There is no gradient. Raises ValueError for what is no product.
     """
     out: Tensor = _matmul_op(a, b, bias, activation or "", out_dtype)
     return out
