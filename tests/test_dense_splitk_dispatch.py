@@ -202,10 +202,6 @@ def test_a_tile_that_cannot_run_is_refused_before_a_launch(
         ((torch.ones(1, 3), torch.ones(3, 2), torch.ones(5, 2)), r"are \(1, 2\), got \(5, 2\)"),
         ((torch.ones(5, 3), torch.ones(3, 1), torch.ones(7)), r"are \(5, 1\), got \(7,\)"),
         ((torch.ones(1, 0), torch.ones(0, 2), torch.ones(5, 2)), r"got \(5, 2\)"),
-        (
-            (torch.ones(2, 3), torch.ones(3, 2), None, None, torch.complex64),
-            "out_dtype is a real one, got torch.complex64",
-        ),
         ((torch.ones(2, 3), torch.ones(3, 2), torch.ones(2).to(torch.complex64)), "bias is a real one"),
     ],
 )
@@ -213,6 +209,19 @@ def test_matmul_refuses_by_value(arguments: tuple[Any, ...], message: str) -> No
     """What does not multiply, add or exist is answered with its values."""
     with pytest.raises(ValueError, match=message):
         matmul(*arguments)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.int32, torch.uint8, torch.bool, torch.float64, torch.float8_e4m3fn, torch.complex64],
+    ids=str,
+)
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_other_dtypes_of_the_output_are_refused(device: str, dtype: torch.dtype) -> None:
+    """Traced or not, an output is bf16, fp16 or fp32, and who asks for another dtype is told so."""
+    a, b = torch.ones(2, 3, device=device), torch.ones(3, 2, device=device)
+    with pytest.raises(ValueError, match=rf"torch.bfloat16, torch.float16 or torch.float32, got {dtype}\."):
+        matmul(a, b, out_dtype=dtype)
 
 
 def test_an_activation_of_ones_own_needs_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,9 +189,10 @@ def _check(a: Tensor, b: Tensor, bias: Tensor | None, activation: str, out_dtype
         )
     if activation and activation not in ACTIVATIONS:
         raise ValueError(f"Activation '{activation}' is none of {', '.join(sorted(ACTIVATIONS))}.")
-    for name, dtype in (("out_dtype", out_dtype), ("bias", None if bias is None else bias.dtype)):
-        if dtype is not None and dtype.is_complex:
-            raise ValueError(f"{name} is a real one, got {dtype}.")
+    if out_dtype is not None and out_dtype not in _WORDS:
+        raise ValueError(f"out_dtype is torch.bfloat16, torch.float16 or torch.float32, got {out_dtype}.")
+    if bias is not None and bias.dtype.is_complex:
+        raise ValueError(f"bias is a real one, got {bias.dtype}.")
     if bias is not None and (bias.dim() > 2 or bias.device != a.device):
         raise ValueError(f"bias broadcasts to [M, N] on {a.device}, got {tuple(bias.shape)} on {bias.device}.")
 
