@@ -115,13 +115,16 @@ def test_a_bias_is_added_before_the_rounding(
     assert (matmul(a, b, bias).double() - exact).norm() <= 1.01 * once
 
 
+@pytest.mark.parametrize("name", ["square", "relu"])
 @pytest.mark.parametrize("k", [16, 600])
-def test_a_function_of_ones_own(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A jit function that somebody named is applied, also where the library would have computed the rest."""
-    monkeypatch.setitem(ACTIVATIONS, "square", square)
+def test_a_function_of_ones_own(k: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A jit function that somebody named is applied, also where the library would have computed the rest, and in the
+    place of another.
+    """
+    monkeypatch.setitem(ACTIVATIONS, name, square)
     a, b = matrix(20, k, "fp32", "cpu", 1), matrix(k, 33, "fp32", "cpu", 2)
     exact = (a.double() @ b.double()).square()
-    assert (matmul(a, b, activation="square").double() - exact).norm() <= 1e-6 * exact.norm()
+    assert (matmul(a, b, activation=name).double() - exact).norm() <= 1e-6 * exact.norm()
 
 
 @pytest.mark.parametrize("beside", [{}, {"bias": True}, {"activation": "relu"}, {"out_dtype": torch.float16}])

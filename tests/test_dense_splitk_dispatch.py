@@ -15,11 +15,12 @@ from torch import Tensor
 
 from gemmgate.kernels import _tuned, dense_splitk
 from gemmgate.kernels._triton import host, zeros
-from gemmgate.kernels._triton.epilogue import ACTIVATIONS
-from gemmgate.kernels.dense_splitk import FAMILY, dispatch, matmul, triton_split_k
+from gemmgate.kernels._triton.epilogue import ACTIVATIONS, OWN_ACTIVATIONS
+from gemmgate.kernels.dense_splitk import FAMILY, dispatch, eager, matmul, triton_split_k
 from gemmgate.kernels.dense_splitk.cases import case_of
 from gemmgate.kernels.dense_splitk.tiling import Tile
 from gemmgate.suite.cases import Target
+from tests.jit_functions import square
 
 ROOT = Path(__file__).parent.parent
 H200 = Target("sm_90", sm_count=132, shared_bytes=232448)
@@ -224,11 +225,28 @@ def test_other_dtypes_of_the_output_are_refused(device: str, dtype: torch.dtype)
         matmul(a, b, out_dtype=dtype)
 
 
-def test_an_activation_of_ones_own_needs_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a CPU, where the library computes and does not know it, its name and what to do are said."""
-    monkeypatch.setitem(ACTIVATIONS, "square", object())
-    with pytest.raises(ValueError, match=r"'square' is a kernel's.*TRITON_INTERPRET=1"):
-        matmul(torch.ones(5, 7), torch.ones(7, 3), activation="square")
+@pytest.mark.parametrize("name", ["square", "relu"])
+def test_an_activation_of_ones_own_needs_a_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU, where the library computes and does not know it, its name and what to do are said; a name that had
+    another function before is no exception.
+    """
+    monkeypatch.setitem(ACTIVATIONS, name, square)
+    with pytest.raises(ValueError, match=rf"'{name}' is a kernel's.*TRITON_INTERPRET=1"):
+        matmul(torch.ones(5, 7), torch.ones(7, 3), activation=name)
+
+
+@pytest.mark.parametrize("function", [torch.relu, lambda x: x, "relu", None])
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_an_activation_is_a_jit_function(device: str, function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no kernel can call is refused by its name and kind, before anything runs and where it is traced."""
+    monkeypatch.setitem(ACTIVATIONS, "mine", function)
+    with pytest.raises(ValueError, match=f"'mine' is a {type(function).__name__}, .*`triton.jit`"):
+        matmul(torch.ones(5, 7, device=device), torch.ones(7, 3, device=device), activation="mine")
+
+
+def test_the_library_has_each_activation() -> None:
+    """torch has a function for each name that is there from the start."""
+    assert set(eager.FUNCTIONS) == set(OWN_ACTIVATIONS) == {"relu", "gelu", "silu"}
 
 
 def test_matmul_on_a_cpu_is_the_library() -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from gemmgate.kernels._triton import host
-from gemmgate.kernels._triton.epilogue import ACTIVATIONS, Epilogue
+from gemmgate.kernels._triton.epilogue import Epilogue, function_of
 from gemmgate.kernels._triton.product import Operands, units_of
 from gemmgate.kernels.dense_splitk import tiling
 from gemmgate.kernels.dense_splitk.tiling import Tile
@@ -65,7 +65,7 @@ class Problem:
     @property
     def function(self) -> Any:
         """The jit function of the activation, or None."""
-        return ACTIVATIONS[self.activation] if isinstance(self.activation, str) else self.activation
+        return function_of(self.activation) if isinstance(self.activation, str) else self.activation
 
     def epilogue(self) -> Epilogue:
         """As kernels take it."""

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from gemmgate.kernels._triton import host, zeros
-from gemmgate.kernels._triton.epilogue import ACTIVATIONS
+from gemmgate.kernels._triton.epilogue import function_of, is_own
 from gemmgate.kernels.dense_splitk import (
     DISCIPLINES,
     cublas,
@@ -187,8 +187,8 @@ def _check(a: Tensor, b: Tensor, bias: Tensor | None, activation: str, out_dtype
             f"matmul takes two tensors of one device, both bf16, fp16 or fp32; "
             f"got {a.dtype} on {a.device} and {b.dtype} on {b.device}."
         )
-    if activation and activation not in ACTIVATIONS:
-        raise ValueError(f"Activation '{activation}' is none of {', '.join(sorted(ACTIVATIONS))}.")
+    if activation:
+        function_of(activation)
     if out_dtype is not None and out_dtype not in _WORDS:
         raise ValueError(f"out_dtype is torch.bfloat16, torch.float16 or torch.float32, got {out_dtype}.")
     if bias is not None and bias.dtype.is_complex:
@@ -209,7 +209,7 @@ def _matmul_op(a: Tensor, b: Tensor, bias: Tensor | None, activation: str, out_d
     plain = bias is None and not activation and out_dtype in (None, a.dtype)
     repeatable = torch.are_deterministic_algorithms_enabled()
     choice = _choice(m, n, k, _WORDS[a.dtype], precision, a.device, plain, repeatable)
-    if choice.tile is None and activation in ("", *eager.FUNCTIONS):
+    if choice.tile is None and (not activation or is_own(activation)):
         with host.without_autocast(a.device):
             return eager.matmul(a, b, bias, activation, out_dtype)
     if isinstance(choice.tile, triton_split_k.Tile):

@@ -15,7 +15,7 @@ FUNCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "gelu": torch.nn.functional.gelu,
     "silu": torch.nn.functional.silu,
 }
-"""torch's activations, by the names of `ACTIVATIONS`."""
+"""torch's activations, by the names of `OWN_ACTIVATIONS`."""
 
 
 def fp32_product(a: Tensor, b: Tensor) -> Tensor:
