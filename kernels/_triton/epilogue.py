@@ -3,8 +3,9 @@
     C[m, n] = cast(f(alpha * factor[m, n] * sum[m, n] + beta * addend[m, n]))
 
 `factor` and `addend` are tensors of any strides, so that one form covers a scale of rows or columns, a bias for
-rows or columns, a residual, and what `addmm` broadcasts: a stride of 0 repeats. What is None is not read at all:
-an addend with beta 0 may hold NaN. `f` is any jit function from fp32 to fp32; C has any strides and dtype.
+rows or columns, a residual, and what `addmm` broadcasts: a stride of 0 repeats. What is None is not read at all;
+an addend with beta 0, which may hold NaN, is handed over as None. `f` is any jit function from fp32 to fp32; C has any
+strides and dtype.
 """
 
 # Triton ships no types, and a jit function is Triton's language, not Python:
