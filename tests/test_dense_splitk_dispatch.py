@@ -203,7 +203,13 @@ def test_a_tile_that_cannot_run_is_refused_before_a_launch(
         ((torch.ones(1, 3), torch.ones(3, 2), torch.ones(5, 2)), r"are \(1, 2\), got \(5, 2\)"),
         ((torch.ones(5, 3), torch.ones(3, 1), torch.ones(7)), r"are \(5, 1\), got \(7,\)"),
         ((torch.ones(1, 0), torch.ones(0, 2), torch.ones(5, 2)), r"got \(5, 2\)"),
-        ((torch.ones(2, 3), torch.ones(3, 2), torch.ones(2).to(torch.complex64)), "bias is a real one"),
+        ((torch.ones(2, 3), torch.ones(3, 2), torch.ones(2).to(torch.complex64)), "fp64, bool or .*torch.complex64"),
+        ((torch.ones(2, 3), torch.ones(3, 2), torch.ones(2).to(torch.float8_e4m3fn)), "fp64, bool or .*float8_e4m3fn"),
+        ((torch.ones(2, 3), torch.ones(3, 2), torch.ones(2, device="meta")), r"on cpu, got \(2,\) on meta"),
+        ((torch.ones(2, 3), torch.ones(3, 2), torch.ones(2).to_sparse()), r"bias must .*sparse_coo: take bias\.to_"),
+        ((torch.ones(2, 3).to_sparse(), torch.ones(3, 2)), r"a must .*sparse_coo: take a\.to_dense"),
+        ((torch.ones(2, 3), torch.ones(3, 2).to_sparse()), r"b must .*sparse_coo: take b\.to_dense"),
+        ((torch.ones(2, 3), torch.ones(3, 2).to_mkldnn()), r"b must .*mkldnn: take b\.to_dense"),
     ],
 )
 def test_matmul_refuses_by_value(arguments: tuple[Any, ...], message: str) -> None:

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch import Tensor
 from triton.runtime import JITFunction
 
 from gemmgate.suite.cases import Refusal, Target
@@ -25,6 +26,13 @@ def needs_gpu(kernel: Any, target: Target) -> Refusal | None:
     if target.is_gpu or is_interpreted(kernel):
         return None
     return "interpreter_only", "On a CPU, Triton only interprets: start the process with TRITON_INTERPRET=1."
+
+
+def refuse_without_strides(**operands: Tensor | None) -> None:
+    """Raises ValueError, with the name, for an operand that is sparse or opaque: a kernel reads at strides."""
+    for name, operand in operands.items():
+        if operand is not None and operand.layout != torch.strided:
+            raise ValueError(f"{name} must have strides, and its layout is {operand.layout}: take {name}.to_dense().")
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:

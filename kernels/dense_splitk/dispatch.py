@@ -42,6 +42,11 @@ from gemmgate.suite.cases import Tile as TileData
 
 _PACKAGE = "gemmgate.kernels.dense_splitk"
 _WORDS = {dtype: word for word, dtype in TORCH_DTYPE.items()}
+_BIAS_DTYPES = {
+    *_WORDS, torch.float64, torch.bool,
+    torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64,
+}  # fmt: skip
+"""What kernels and torch both add to fp32."""
 _LIBRARY = "cublas"
 _WITH_EPILOGUE = "two_launches"
 """Takes the place of `triton_split_k`, which it is but for its loop, where an epilogue follows the sum."""
@@ -180,6 +185,7 @@ def matmul(
 
 def _check(a: Tensor, b: Tensor, bias: Tensor | None, activation: str, out_dtype: torch.dtype | None) -> None:
     """But for the sizes of `bias`, which may be symbols here: a comparison would fix them."""
+    host.refuse_without_strides(a=a, b=b, bias=bias)
     if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
         raise ValueError(f"matmul multiplies [M, K] by [K, N], got {tuple(a.shape)} and {tuple(b.shape)}.")
     if a.dtype not in _WORDS or a.dtype != b.dtype or a.device != b.device:
@@ -191,8 +197,8 @@ def _check(a: Tensor, b: Tensor, bias: Tensor | None, activation: str, out_dtype
         function_of(activation)
     if out_dtype is not None and out_dtype not in _WORDS:
         raise ValueError(f"out_dtype is torch.bfloat16, torch.float16 or torch.float32, got {out_dtype}.")
-    if bias is not None and bias.dtype.is_complex:
-        raise ValueError(f"bias is a real one, got {bias.dtype}.")
+    if bias is not None and bias.dtype not in _BIAS_DTYPES:
+        raise ValueError(f"bias is bf16, fp16, fp32, fp64, bool or an integer, got {bias.dtype}: cast it first.")
     if bias is not None and (bias.dim() > 2 or bias.device != a.device):
         raise ValueError(f"bias broadcasts to [M, N] on {a.device}, got {tuple(bias.shape)} on {bias.device}.")
 

@@ -295,6 +295,7 @@ def split_k(
 
 
 def _check(a: Tensor, b: Tensor, precision: str) -> None:
+    host.refuse_without_strides(a=a, b=b)
     word = _DTYPE_WORD.get(a.dtype)
     if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
         raise ValueError(f"split_k multiplies [M, K] by [K, N], got {tuple(a.shape)} and {tuple(b.shape)}.")
