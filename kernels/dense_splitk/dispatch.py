@@ -177,8 +177,10 @@ def matmul(
     in `ACTIVATIONS`. Sums and all that follows are fp32, but for an activation of a bf16 product that the library
     computes, which is rounded before. fp32 operands are multiplied as `torch.get_float32_matmul_precision()` says, or
     torch's newer switch: `highest` is IEEE, all else TF32. Under `torch.use_deterministic_algorithms` bits repeat.
-    There is no gradient. Raises ValueError for what is no product.
+    There is no derivative: a backward pass raises RuntimeError, a tangent NotImplementedError. Raises ValueError for
+    what is no product.
     """
+    host.refuse_tangents("matmul", a, b, bias)
     out: Tensor = _matmul_op(a, b, bias, activation or "", out_dtype)
     return out
 

@@ -290,6 +290,7 @@ def split_k(
     for fp32, `acc32` for 16-bit operands. Compiles and exports with dynamic sizes: the choice is made inside.
     """
     default = "ieee" if a.dtype == torch.float32 else "acc32"
+    host.refuse_tangents("split_k", a, b)
     out: Tensor = _split_k_op(a, b, splits or 0, list(astuple(tile)) if tile else [], precision or default)
     return out
 
