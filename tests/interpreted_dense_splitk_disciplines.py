@@ -131,6 +131,18 @@ def test_what_follows_the_sum(said: str, rest: dict[str, Any], name: str) -> Non
     assert (product(name, a, b, "ieee", **rest).double() - exact).norm() <= 1e-6 * exact.norm()
 
 
+@each
+@pytest.mark.parametrize("tile", [TILE, TILES["one split"]], ids=["several splits", "one split"])
+def test_an_addend_times_zero_is_not_read(tile: Any, name: str) -> None:
+    """As `torch.addmm` has it: where beta is 0, NaN and infinities of the addend stay out of the result."""
+    a, b = matrix(20, 90, "fp32", "cpu", 1), matrix(90, 33, "fp32", "cpu", 2)
+    bias = torch.tensor([float("nan"), float("inf"), float("-inf")]).repeat(11)
+    exact = torch.addmm(bias.double(), a.double(), b.double(), beta=0, alpha=0.5)
+    assert exact.isfinite().all()
+    found = product(name, a, b, "ieee", tile, addend=bias, alpha=0.5, beta=0.0)
+    assert (found.double() - exact).norm() <= 1e-6 * exact.norm()
+
+
 @pytest.mark.parametrize("name", [FULL, "atomic_fp32"])
 @pytest.mark.parametrize("activation", [*ACTIVATIONS, "square"])
 def test_activations(activation: str, name: str) -> None:

@@ -15,11 +15,12 @@ from torch import Tensor
 
 from gemmgate.kernels import _tuned, dense_splitk
 from gemmgate.kernels._triton import host, zeros
-from gemmgate.kernels._triton.epilogue import ACTIVATIONS
-from gemmgate.kernels.dense_splitk import FAMILY, dispatch, matmul, triton_split_k
+from gemmgate.kernels._triton.epilogue import ACTIVATIONS, OWN_ACTIVATIONS
+from gemmgate.kernels.dense_splitk import FAMILY, dispatch, eager, matmul, triton_split_k
 from gemmgate.kernels.dense_splitk.cases import case_of
 from gemmgate.kernels.dense_splitk.tiling import Tile
 from gemmgate.suite.cases import Target
+from tests.jit_functions import square
 
 ROOT = Path(__file__).parent.parent
 H200 = Target("sm_90", sm_count=132, shared_bytes=232448)
@@ -202,11 +203,13 @@ def test_a_tile_that_cannot_run_is_refused_before_a_launch(
         ((torch.ones(1, 3), torch.ones(3, 2), torch.ones(5, 2)), r"are \(1, 2\), got \(5, 2\)"),
         ((torch.ones(5, 3), torch.ones(3, 1), torch.ones(7)), r"are \(5, 1\), got \(7,\)"),
         ((torch.ones(1, 0), torch.ones(0, 2), torch.ones(5, 2)), r"got \(5, 2\)"),
-        (
-            (torch.ones(2, 3), torch.ones(3, 2), None, None, torch.complex64),
-            "out_dtype is a real one, got torch.complex64",
-        ),
-        ((torch.ones(2, 3), torch.ones(3, 2), torch.ones(2).to(torch.complex64)), "bias is a real one"),
+        ((torch.ones(2, 3), torch.ones(3, 2), torch.ones(2).to(torch.complex64)), "fp64, bool or .*torch.complex64"),
+        ((torch.ones(2, 3), torch.ones(3, 2), torch.ones(2).to(torch.float8_e4m3fn)), "fp64, bool or .*float8_e4m3fn"),
+        ((torch.ones(2, 3), torch.ones(3, 2), torch.ones(2, device="meta")), r"on cpu, got \(2,\) on meta"),
+        ((torch.ones(2, 3), torch.ones(3, 2), torch.ones(2).to_sparse()), r"bias must .*sparse_coo: take bias\.to_"),
+        ((torch.ones(2, 3).to_sparse(), torch.ones(3, 2)), r"a must .*sparse_coo: take a\.to_dense"),
+        ((torch.ones(2, 3), torch.ones(3, 2).to_sparse()), r"b must .*sparse_coo: take b\.to_dense"),
+        ((torch.ones(2, 3), torch.ones(3, 2).to_mkldnn()), r"b must .*mkldnn: take b\.to_dense"),
     ],
 )
 def test_matmul_refuses_by_value(arguments: tuple[Any, ...], message: str) -> None:
@@ -215,11 +218,41 @@ def test_matmul_refuses_by_value(arguments: tuple[Any, ...], message: str) -> No
         matmul(*arguments)
 
 
-def test_an_activation_of_ones_own_needs_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a CPU, where the library computes and does not know it, its name and what to do are said."""
-    monkeypatch.setitem(ACTIVATIONS, "square", object())
-    with pytest.raises(ValueError, match=r"'square' is a kernel's.*TRITON_INTERPRET=1"):
-        matmul(torch.ones(5, 7), torch.ones(7, 3), activation="square")
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.int32, torch.uint8, torch.bool, torch.float64, torch.float8_e4m3fn, torch.complex64],
+    ids=str,
+)
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_other_dtypes_of_the_output_are_refused(device: str, dtype: torch.dtype) -> None:
+    """Traced or not, an output is bf16, fp16 or fp32, and who asks for another dtype is told so."""
+    a, b = torch.ones(2, 3, device=device), torch.ones(3, 2, device=device)
+    with pytest.raises(ValueError, match=rf"torch.bfloat16, torch.float16 or torch.float32, got {dtype}\."):
+        matmul(a, b, out_dtype=dtype)
+
+
+@pytest.mark.parametrize("name", ["square", "relu"])
+def test_an_activation_of_ones_own_needs_a_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU, where the library computes and does not know it, its name and what to do are said; a name that had
+    another function before is no exception.
+    """
+    monkeypatch.setitem(ACTIVATIONS, name, square)
+    with pytest.raises(ValueError, match=rf"'{name}' is a kernel's.*TRITON_INTERPRET=1"):
+        matmul(torch.ones(5, 7), torch.ones(7, 3), activation=name)
+
+
+@pytest.mark.parametrize("function", [torch.relu, lambda x: x, "relu", None])
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_an_activation_is_a_jit_function(device: str, function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no kernel can call is refused by its name and kind, before anything runs and where it is traced."""
+    monkeypatch.setitem(ACTIVATIONS, "mine", function)
+    with pytest.raises(ValueError, match=f"'mine' is a {type(function).__name__}, .*`triton.jit`"):
+        matmul(torch.ones(5, 7, device=device), torch.ones(7, 3, device=device), activation="mine")
+
+
+def test_the_library_has_each_activation() -> None:
+    """torch has a function for each name that is there from the start."""
+    assert set(eager.FUNCTIONS) == set(OWN_ACTIVATIONS) == {"relu", "gelu", "silu"}
 
 
 def test_matmul_on_a_cpu_is_the_library() -> None:

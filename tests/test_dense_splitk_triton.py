@@ -122,6 +122,7 @@ def test_triton_refuses_bf16_before_sm_80() -> None:
         (torch.ones(2, 3, 4), torch.ones(4, 2), None, r"\(2, 3, 4\)"),
         (torch.ones(2, 3), torch.ones(3, 2).half(), None, "torch.float16"),
         (torch.ones(2, 3).double(), torch.ones(3, 2).double(), None, "torch.float64"),
+        (torch.ones(2, 3).to_sparse(), torch.ones(3, 2), None, r"a must .*sparse_coo: take a\.to_dense"),
         (torch.ones(2, 3), torch.ones(3, 2), "acc32", "ieee or tf32, got 'acc32'"),
         (torch.ones(2, 3).half(), torch.ones(3, 2).half(), "tf32", "acc32, got 'tf32'"),
     ],

@@ -144,6 +144,16 @@ def test_fp16_is_not_held_back() -> None:
         (torch.ones(2, 3).double(), torch.ones(4, 3).double(), {}, "torch.float64"),
         (torch.ones(2, 3), torch.ones(4, 3), {"out_dtype": torch.float16}, "not torch.float16"),
         (torch.ones(2, 3), torch.ones(4, 3), {"bias": torch.ones(3)}, r"must be \[4\]"),
+        (torch.ones(2, 3), torch.ones(4, 3), {"bias": torch.ones(4).half()}, r"must be .*torch\.float16"),
+        (torch.ones(2, 3), torch.ones(4, 3), {"bias": torch.ones(4, device="meta")}, "of torch.float32 on meta"),
+        (torch.ones(2, 3), torch.ones(4, 3), {"bias": torch.ones(4).to_sparse()}, r"take bias\.to_dense"),
+        (torch.ones(2, 3).to_sparse(), torch.ones(4, 3), {}, r"x must .*sparse_coo: take x\.to_dense"),
+        (torch.ones(2, 2, 3).to_sparse(), torch.ones(4, 3), {}, r"x must .*sparse_coo: take x\.to_dense"),
+        (torch.ones(2, 3), torch.ones(4, 3).to_mkldnn(), {}, r"w must .*mkldnn: take w\.to_dense"),
+        (torch.ones(2, 3, device="meta"), torch.ones(4, 3), {}, "torch.float32 on meta and torch.float32 on cpu"),
+        (torch.tensor(1.0), torch.ones(4, 3), {}, r"got \(\) and \(4, 3\)"),
+        (torch.ones(2, 3), torch.ones(1, 4, 3), {}, r"got \(2, 3\) and \(1, 4, 3\)"),
+        (torch.ones(2, 3).to(torch.complex64), torch.ones(4, 3), {}, "torch.complex64"),
     ],
 )
 def test_operator_refuses_by_value(x: Tensor, w: Tensor, options: dict[str, Any], message: str) -> None:
@@ -153,12 +163,14 @@ def test_operator_refuses_by_value(x: Tensor, w: Tensor, options: dict[str, Any]
 
 
 def test_operator_keeps_leading_dimensions() -> None:
-    """Logits of [2, 3, K] are [2, 3, N], those of no tokens empty, and their dtype is what was asked for."""
+    """Logits of [2, 3, K] are [2, 3, N], of [K] [N], of no tokens empty, of an empty K zeros, in the dtype asked."""
     x, w = torch.ones(2, 3, 16).bfloat16(), torch.ones(5, 16).bfloat16()
     assert torch.equal(logits(x, w, out_dtype=torch.float32), torch.full((2, 3, 5), 16.0))
     assert logits(x[:0], w).shape == (0, 3, 5)
     assert logits(x[:, :0], w, out_dtype=torch.float32).shape == (2, 0, 5)
-    assert torch.equal(logits(torch.ones(2, 0), torch.ones(3, 0)), torch.zeros(2, 3))
+    assert torch.equal(logits(x[0, 0], w), torch.full((5,), 16.0).bfloat16())
+    for leading in ((2,), (2, 3), (0, 2), ()):
+        assert torch.equal(logits(torch.ones(*leading, 0), torch.ones(5, 0)), torch.zeros(*leading, 5))
 
 
 def test_exports_with_any_number_of_tokens() -> None:

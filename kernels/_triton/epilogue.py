@@ -3,14 +3,17 @@
     C[m, n] = cast(f(alpha * factor[m, n] * sum[m, n] + beta * addend[m, n]))
 
 `factor` and `addend` are tensors of any strides, so that one form covers a scale of rows or columns, a bias for
-rows or columns, a residual, and what `addmm` broadcasts: a stride of 0 repeats. What is None is not read at all:
-an addend with beta 0 may hold NaN. `f` is any jit function from fp32 to fp32; C has any strides and dtype.
+rows or columns, a residual, and what `addmm` broadcasts: a stride of 0 repeats. What is None is not read at all;
+an addend with beta 0, which may hold NaN, is handed over as None. `f` is any jit function from fp32 to fp32; C has any
+strides and dtype.
 """
 
 # Triton ships no types, and a jit function is Triton's language, not Python:
 # mypy: disable-error-code="import-untyped,untyped-decorator,no-untyped-def,attr-defined"
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import triton
@@ -53,8 +56,29 @@ def silu(x):
     return x / (1.0 + tl.exp(-x))
 
 
-ACTIVATIONS: dict[str, Any] = {"relu": relu, "gelu": gelu, "silu": silu}
-"""Activations by the name that a caller gives. Whoever adds a jit function here can name it too."""
+OWN_ACTIVATIONS: Mapping[str, Any] = MappingProxyType({"relu": relu, "gelu": gelu, "silu": silu})
+ACTIVATIONS: dict[str, Any] = dict(OWN_ACTIVATIONS)
+"""Activations by the name that a caller gives. Whoever adds a jit function here, or puts one in the place of another,
+can name it too.
+"""
+
+
+def function_of(activation: str) -> Any:
+    """The jit function of that name. Raises ValueError where there is none."""
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"Activation '{activation}' is none of {', '.join(sorted(ACTIVATIONS))}.")
+    function = ACTIVATIONS[activation]
+    if not isinstance(function, type(finish)):  # interpreted kernels call interpreted functions, compiled ones compiled
+        raise ValueError(
+            f"Activation '{activation}' is a {type(function).__name__}, and kernels call a {type(finish).__name__}: "
+            "decorate the function with `triton.jit` in this process, and put that into `ACTIVATIONS`."
+        )
+    return function
+
+
+def is_own(activation: str) -> bool:
+    """Whether a name stands for what it stood for at first, which others than our kernels may know by it."""
+    return activation in OWN_ACTIVATIONS and ACTIVATIONS.get(activation) is OWN_ACTIVATIONS[activation]
 
 
 @triton.jit

@@ -10,6 +10,8 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.autograd import forward_ad
 from triton.runtime import JITFunction
 
 from gemmgate.suite.cases import Refusal, Target
@@ -25,6 +27,27 @@ def needs_gpu(kernel: Any, target: Target) -> Refusal | None:
     if target.is_gpu or is_interpreted(kernel):
         return None
     return "interpreter_only", "On a CPU, Triton only interprets: start the process with TRITON_INTERPRET=1."
+
+
+def refuse_without_strides(**operands: Tensor | None) -> None:
+    """Raises ValueError, with the name, for an operand that is sparse or opaque: a kernel reads at strides."""
+    for name, operand in operands.items():
+        if operand is not None and operand.layout != torch.strided:
+            raise ValueError(f"{name} must have strides, and its layout is {operand.layout}: take {name}.to_dense().")
+
+
+def refuse_tangents(operator: str, *operands: Tensor | None) -> None:
+    """Raises NotImplementedError for an operand with a tangent of forward mode, which would be lost in silence.
+
+    Where it is called for a gradient, an operator without one says so by itself.
+    """
+    if forward_ad._current_level < 0:  # nobody differentiates; to ask each operand takes longer
+        return
+    if any(forward_ad.unpack_dual(operand).tangent is not None for operand in operands if operand is not None):
+        raise NotImplementedError(
+            f"{operator} has no derivative, and an operand has a tangent: differentiate torch's product instead, "
+            "or call it outside of torch.func.jvp and dual_level."
+        )
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from gemmgate.kernels._triton import host
-from gemmgate.kernels._triton.epilogue import ACTIVATIONS, Epilogue
+from gemmgate.kernels._triton.epilogue import Epilogue, function_of
 from gemmgate.kernels._triton.product import Operands, units_of
 from gemmgate.kernels.dense_splitk import tiling
 from gemmgate.kernels.dense_splitk.tiling import Tile
@@ -34,9 +34,10 @@ class Problem:
     """C = cast(f(alpha * factor * (A @ B) + beta * addend)), into `c` [M, N] of any strides and dtype.
 
     a [M, K] and b [K, N] of any strides; both are converted to `dtype` (by default a's) before they are
-    multiplied, a after it was multiplied by `k_scale` [K]. `factor` and `addend` broadcast to [M, N];
-    `activation` is a name of `ACTIVATIONS`, or a jit function from fp32 to fp32. `output` is what a caller gets
-    where that is not `c` itself but the tensor that `c` is a view of.
+    multiplied, a after it was multiplied by `k_scale` [K]. `factor` and `addend` broadcast to [M, N]; with beta 0 the
+    addend is not read and may hold NaN, as with `torch.addmm`. `activation` is a name of `ACTIVATIONS`, or a jit
+    function from fp32 to fp32. `output` is what a caller gets where that is not `c` itself but the tensor that `c` is
+    a view of.
     """
 
     a: Tensor
@@ -65,12 +66,12 @@ class Problem:
     @property
     def function(self) -> Any:
         """The jit function of the activation, or None."""
-        return ACTIVATIONS[self.activation] if isinstance(self.activation, str) else self.activation
+        return function_of(self.activation) if isinstance(self.activation, str) else self.activation
 
     def epilogue(self) -> Epilogue:
         """As kernels take it."""
         factor, stride_fm, stride_fn = self._spread(self.factor)
-        addend, stride_dm, stride_dn = self._spread(self.addend)
+        addend, stride_dm, stride_dn = self._spread(self.addend if self.beta else None)
         return Epilogue(
             c=self.c,
             stride_cm=self.c.stride(0),

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from gemmgate.kernels._triton import host, zeros
-from gemmgate.kernels._triton.epilogue import ACTIVATIONS
+from gemmgate.kernels._triton.epilogue import function_of, is_own
 from gemmgate.kernels.dense_splitk import (
     DISCIPLINES,
     cublas,
@@ -42,6 +42,11 @@ from gemmgate.suite.cases import Tile as TileData
 
 _PACKAGE = "gemmgate.kernels.dense_splitk"
 _WORDS = {dtype: word for word, dtype in TORCH_DTYPE.items()}
+_BIAS_DTYPES = {
+    *_WORDS, torch.float64, torch.bool,
+    torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64,
+}  # fmt: skip
+"""What kernels and torch both add to fp32."""
 _LIBRARY = "cublas"
 _WITH_EPILOGUE = "two_launches"
 """Takes the place of `triton_split_k`, which it is but for its loop, where an epilogue follows the sum."""
@@ -169,17 +174,20 @@ def matmul(
     """activation(a [M, K] @ b [K, N] + bias), cast to `out_dtype` (by default theirs), row-major.
 
     `bias` broadcasts to [M, N]; `activation` is `relu`, `gelu`, `silu`, or a name that somebody gave a jit function
-    in `ACTIVATIONS`. Sums and all that follows are fp32, but where the library computes. fp32 operands are
-    multiplied as `torch.get_float32_matmul_precision()` says, or torch's newer switch: `highest` is IEEE, all else
-    TF32. Under `torch.use_deterministic_algorithms` bits repeat. There is no gradient. Raises ValueError for what is
-    no product.
+    in `ACTIVATIONS`. Sums and all that follows are fp32, but for an activation of a bf16 product that the library
+    computes, which is rounded before. fp32 operands are multiplied as `torch.get_float32_matmul_precision()` says, or
+    torch's newer switch: `highest` is IEEE, all else TF32. Under `torch.use_deterministic_algorithms` bits repeat.
+    There is no derivative: a backward pass raises RuntimeError, a tangent NotImplementedError. Raises ValueError for
+    what is no product.
     """
+    host.refuse_tangents("matmul", a, b, bias)
     out: Tensor = _matmul_op(a, b, bias, activation or "", out_dtype)
     return out
 
 
 def _check(a: Tensor, b: Tensor, bias: Tensor | None, activation: str, out_dtype: torch.dtype | None) -> None:
     """But for the sizes of `bias`, which may be symbols here: a comparison would fix them."""
+    host.refuse_without_strides(a=a, b=b, bias=bias)
     if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
         raise ValueError(f"matmul multiplies [M, K] by [K, N], got {tuple(a.shape)} and {tuple(b.shape)}.")
     if a.dtype not in _WORDS or a.dtype != b.dtype or a.device != b.device:
@@ -187,11 +195,12 @@ def _check(a: Tensor, b: Tensor, bias: Tensor | None, activation: str, out_dtype
             f"matmul takes two tensors of one device, both bf16, fp16 or fp32; "
             f"got {a.dtype} on {a.device} and {b.dtype} on {b.device}."
         )
-    if activation and activation not in ACTIVATIONS:
-        raise ValueError(f"Activation '{activation}' is none of {', '.join(sorted(ACTIVATIONS))}.")
-    for name, dtype in (("out_dtype", out_dtype), ("bias", None if bias is None else bias.dtype)):
-        if dtype is not None and dtype.is_complex:
-            raise ValueError(f"{name} is a real one, got {dtype}.")
+    if activation:
+        function_of(activation)
+    if out_dtype is not None and out_dtype not in _WORDS:
+        raise ValueError(f"out_dtype is torch.bfloat16, torch.float16 or torch.float32, got {out_dtype}.")
+    if bias is not None and bias.dtype not in _BIAS_DTYPES:
+        raise ValueError(f"bias is bf16, fp16, fp32, fp64, bool or an integer, got {bias.dtype}: cast it first.")
     if bias is not None and (bias.dim() > 2 or bias.device != a.device):
         raise ValueError(f"bias broadcasts to [M, N] on {a.device}, got {tuple(bias.shape)} on {bias.device}.")
 
@@ -208,7 +217,7 @@ def _matmul_op(a: Tensor, b: Tensor, bias: Tensor | None, activation: str, out_d
     plain = bias is None and not activation and out_dtype in (None, a.dtype)
     repeatable = torch.are_deterministic_algorithms_enabled()
     choice = _choice(m, n, k, _WORDS[a.dtype], precision, a.device, plain, repeatable)
-    if choice.tile is None and activation in ("", *eager.FUNCTIONS):
+    if choice.tile is None and (not activation or is_own(activation)):
         with host.without_autocast(a.device):
             return eager.matmul(a, b, bias, activation, out_dtype)
     if isinstance(choice.tile, triton_split_k.Tile):

@@ -290,11 +290,13 @@ def split_k(
     for fp32, `acc32` for 16-bit operands. Compiles and exports with dynamic sizes: the choice is made inside.
     """
     default = "ieee" if a.dtype == torch.float32 else "acc32"
+    host.refuse_tangents("split_k", a, b)
     out: Tensor = _split_k_op(a, b, splits or 0, list(astuple(tile)) if tile else [], precision or default)
     return out
 
 
 def _check(a: Tensor, b: Tensor, precision: str) -> None:
+    host.refuse_without_strides(a=a, b=b)
     word = _DTYPE_WORD.get(a.dtype)
     if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
         raise ValueError(f"split_k multiplies [M, K] by [K, N], got {tuple(a.shape)} and {tuple(b.shape)}.")

@@ -38,7 +38,7 @@ def compute(case: Case, inputs: Inputs) -> Tensor:
         return _ADDMM[case.epilogue](inputs["bias"], *before(case, inputs))
     a, b = before(case, inputs)
     if case.epilogue == "cast" and a.dtype != torch.float32:
-        return eager.product(a, b, torch.float32)
+        return eager.fp32_product(a, b)
     return after(case, torch.mm(a, b), inputs)
 
 

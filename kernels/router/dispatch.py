@@ -147,12 +147,16 @@ def logits(x: Tensor, w: Tensor, bias: Tensor | None = None, out_dtype: torch.dt
 
     x and w are both bf16, fp16 or fp32, of any strides; `out_dtype` is theirs or torch.float32. Sums are fp32, rounded
     once. No tokens give an empty tensor. One opaque operator, `gemmgate::router_logits`: it compiles and exports with
-    any number of tokens, and chooses as it does when called eagerly. Without a gradient. Raises ValueError, with the
-    values, for what is no such product.
+    any number of tokens, and chooses as it does when called eagerly. Without a derivative: a backward pass raises
+    RuntimeError, a tangent NotImplementedError. Raises ValueError, with the values, for what is no such product.
     """
-    flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
-    out: Tensor = _logits_op(flat, w, bias, out_dtype or x.dtype)
-    return out if x.dim() == 2 else out.view(*x.shape[:-1], w.shape[0])
+    host.refuse_tangents("logits", x, w, bias)
+    if x.dim() in (0, 2):  # a number is no x, which the operator says
+        out: Tensor = _logits_op(x, w, bias, out_dtype or x.dtype)
+        return out
+    host.refuse_without_strides(x=x)
+    flat = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])  # -1 would be ambiguous where K is 0
+    return _logits_op(flat, w, bias, out_dtype or x.dtype).view(*x.shape[:-1], w.shape[0])
 
 
 @torch.library.custom_op("gemmgate::router_logits", mutates_args=())

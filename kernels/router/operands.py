@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gemmgate.kernels._triton import zeros
+from gemmgate.kernels._triton import host, zeros
 from gemmgate.kernels.router.cases import case_of
 from gemmgate.kernels.router.inputs import TORCH_DTYPE, WORD
 from gemmgate.suite.cases import Case
@@ -20,6 +20,7 @@ _MOST_HELD = 64
 
 def check(x: Tensor, w: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> None:
     """Raises ValueError, with the values, where these are no operands of one product."""
+    host.refuse_without_strides(x=x, w=w, bias=bias)
     if x.dim() != 2 or w.dim() != 2 or x.shape[1] != w.shape[1]:
         raise ValueError(
             f"A router multiplies x [T, K] by w [N, K] transposed, got {tuple(x.shape)} and {tuple(w.shape)}."
