@@ -13,8 +13,9 @@ from gemmgate.kernels._triton.epilogue import ACTIVATIONS
 from gemmgate.kernels.dense_splitk import dispatch, matmul, triton_split_k
 from gemmgate.kernels.dense_splitk.cases import case_of
 from gemmgate.suite.cases import Target
-from tests.gemm_layouts import DTYPE, LAYOUTS, SIZES, assert_product, matrix
+from tests.gemm_layouts import LAYOUTS, SIZES, assert_product, matrix
 from tests.jit_functions import square
+from tests.rounded_once import BIAS_SHAPES, SUMS_BEYOND_FP16, check_beyond_fp16, check_bias
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
@@ -57,62 +58,23 @@ def test_out_dtype(k: int) -> None:
     assert (c.double() - a.double() @ b.double()).norm() <= 1e-3 * c.norm()
 
 
-BEYOND_FP16 = 98304.0
-"""Of each product below."""
-ROW_16, ROW_32 = torch.full((33,), -65024.0, dtype=torch.float16), torch.full((33,), -70000.0)
-
-
-@pytest.mark.parametrize(
-    ("operands", "bias", "activation", "out_dtype", "sign", "expected"),
-    [
-        ("fp16", ROW_16, None, None, 1, 33280.0),
-        ("fp16", ROW_32, None, None, 1, 28304.0),
-        ("fp16", 2 * ROW_32[:1], None, None, 1, -41696.0),
-        ("fp16", ROW_32.expand(20, 33), "relu", None, 1, 28304.0),
-        ("fp16", ROW_32[0], "gelu", None, 1, 28304.0),
-        ("fp16", ROW_32[:20, None].clone(), "silu", None, 1, 28304.0),
-        ("fp16", None, "gelu", None, -1, 0.0),
-        ("fp16", None, "silu", None, -1, 0.0),
-        ("fp16", None, "relu", None, -1, 0.0),
-        ("fp16", None, None, torch.bfloat16, 1, BEYOND_FP16),
-        ("fp16", None, None, torch.float32, -1, -BEYOND_FP16),
-        ("fp16", ROW_16, None, torch.float32, 1, 33280.0),
-        ("fp32", ROW_32, None, torch.float16, 1, 28304.0),
-        ("fp32", None, "silu", torch.float16, -1, 0.0),
-    ],
-)
+@pytest.mark.parametrize("case", SUMS_BEYOND_FP16, ids=lambda case: "-".join(map(str, (case[0], *case[2:]))))
 @pytest.mark.filterwarnings("ignore:overflow encountered in exp:RuntimeWarning")  # SiLU's, which is meant
 @pytest.mark.parametrize("k", [16, 1024])
-def test_sums_beyond_fp16(
-    k: int,
-    operands: str,
-    bias: Tensor | None,
-    activation: str | None,
-    out_dtype: torch.dtype | None,
-    sign: int,
-    expected: float,
-) -> None:
+def test_sums_beyond_fp16(k: int, case: tuple[Any, ...]) -> None:
     """Whoever computes: a sum that fp16 does not hold is finite until bias and activation are done."""
-    a = torch.full((20, k), sign * BEYOND_FP16 / k / 4, dtype=DTYPE[operands])
-    b = torch.full((k, 33), 4.0, dtype=DTYPE[operands])
-    found = matmul(a, b, bias, activation, out_dtype)
-    assert found.is_contiguous() and found.dtype == (out_dtype or a.dtype)
-    assert found.eq(torch.tensor(expected).to(found.dtype)).all()
+    check_beyond_fp16("cpu", k, *case)
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
-@pytest.mark.parametrize("shape", [(33,), (1, 33), (20, 1), (20, 33), ()])
+@pytest.mark.parametrize("shape", BIAS_SHAPES)
 @pytest.mark.parametrize("bias_dtype", [None, torch.float32])
 @pytest.mark.parametrize("k", [16, 600])
 def test_a_bias_is_added_before_the_rounding(
     k: int, bias_dtype: torch.dtype | None, shape: tuple[int, ...], dtype: str
 ) -> None:
     """Whoever computes: with a bias of any shape, the operands' dtype or fp32, C is rounded once."""
-    a, b = matrix(20, k, dtype, "cpu", 1), matrix(k, 33, dtype, "cpu", 2)
-    bias = (20 * torch.randn(shape, generator=torch.Generator().manual_seed(3))).to(bias_dtype or a.dtype)
-    exact = a.double() @ b.double() + bias.double()
-    once = (exact.to(a.dtype).double() - exact).norm()
-    assert (matmul(a, b, bias).double() - exact).norm() <= 1.01 * once
+    check_bias("cpu", k, bias_dtype, shape, dtype)
 
 
 @pytest.mark.parametrize("name", ["square", "relu"])

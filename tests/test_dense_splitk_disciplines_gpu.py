@@ -16,6 +16,7 @@ from gemmgate.kernels.dense_splitk.cases import case_of
 from gemmgate.kernels.dense_splitk.discipline import Scratch
 from gemmgate.kernels.dense_splitk.inputs import make_inputs
 from tests.gemm_layouts import FORMATS, LAYOUTS, SIZES, assert_product, matrix
+from tests.rounded_once import BIAS_SHAPES, SUMS_BEYOND_FP16, check_beyond_fp16, check_bias
 from tests.splitk_checks import (
     NAMES,
     TILE,
@@ -209,6 +210,24 @@ def test_matmul(m: int, n: int, k: int, dtype: str) -> None:
     """`matmul` gives the product at every size."""
     a, b = matrix(m, k, dtype, "cuda", 1), matrix(k, n, dtype, "cuda", 2)
     assert_product(matmul(a, b), a, b, "ieee" if dtype == "fp32" else "acc32")
+
+
+@pytest.mark.parametrize("case", SUMS_BEYOND_FP16, ids=lambda case: "-".join(map(str, (case[0], *case[2:]))))
+@pytest.mark.parametrize("k", [16, 1024])
+def test_sums_beyond_fp16(k: int, case: tuple[Any, ...]) -> None:
+    """Whoever computes: a sum that fp16 does not hold is finite until bias and activation are done."""
+    check_beyond_fp16("cuda", k, *case)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize("shape", BIAS_SHAPES)
+@pytest.mark.parametrize("bias_dtype", [None, torch.float32])
+@pytest.mark.parametrize("k", [16, 600])
+def test_a_bias_is_added_before_the_rounding(
+    k: int, bias_dtype: torch.dtype | None, shape: tuple[int, ...], dtype: str
+) -> None:
+    """Whoever computes: with a bias of any shape, the operands' dtype or fp32, C is rounded once."""
+    check_bias("cuda", k, bias_dtype, shape, dtype)
 
 
 def test_captured_matmuls_do_not_share_zeros() -> None:

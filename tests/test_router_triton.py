@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gemmgate.kernels.router import FAMILY, dot_product, logits, split_k
+from gemmgate.kernels.router import FAMILY, binding, dot_product, logits, operands, split_k
 from gemmgate.kernels.router.cases import ITEM_BYTES, case_of, sizes
 from gemmgate.kernels.router.inputs import TORCH_DTYPE
 from gemmgate.suite.cases import Case, Target
@@ -112,6 +112,34 @@ def test_overlap_needs_sm_90() -> None:
         x, w = torch.ones(8, 7168, device="meta").bfloat16(), torch.ones(256, 7168, device="meta").bfloat16()
         with pytest.raises(ValueError, match="overlap needs sm_90, this is sm_80"):
             module.prepare(case, {"x": x, "w": w}, TARGETS[1], next(tile for tile in new if tile["overlap"]))
+
+
+@pytest.mark.parametrize(
+    ("splits", "overlap", "counted"),
+    [(1, 0, 0), (4, 1, 0), (4, 0, 6)],
+    ids=["one split", "two launches", "last arrival"],
+)
+def test_counters_are_there_where_arrivals_are_counted(
+    splits: int, overlap: int, counted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The six blocks of a last arrival have zeros; one split has none, nor has what a second launch adds."""
+    asked, got = [], []
+
+    def common(device: torch.device) -> None:
+        asked.append(device)
+
+    def multiply(
+        x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, held: operands.Scratch, tile: dot_product.Tile
+    ) -> None:
+        got.append(held)
+
+    monkeypatch.setattr(operands, "common_counters", common)
+    monkeypatch.setattr(binding, "launch_sum", lambda *of: None)
+    tile = dot_product.Tile(4, 2, splits, 4, 1, overlap=overlap)
+    binding.run(multiply, torch.ones(5, 64), torch.ones(6, 64), None, torch.float32, tile)
+    assert len(asked) == (counted > 0)
+    assert [held.counters.tolist() for held in got] == [[0] * counted]
+    assert [held.partials.shape[0] for held in got] == [splits if splits > 1 else 0]
 
 
 @pytest.mark.parametrize(

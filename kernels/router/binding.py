@@ -61,7 +61,9 @@ def hold(x: Tensor, w: Tensor, tile: Any, counters: Tensor | None = None) -> Scr
 def run(multiply: Multiply, x: Tensor, w: Tensor, bias: Tensor | None, out_dtype: torch.dtype, tile: Any) -> Tensor:
     """The logits in a new tensor. Operands are taken as they are: see `operands.check` and `refuse_strides`."""
     out = operands.new_logits(x, w, out_dtype)
-    _launch(multiply, x, w, bias, out, hold(x, w, tile, operands.common_counters(x.device)), tile)
+    counts_arrivals = tile.splits > 1 and not tile.overlap
+    counters = operands.common_counters(x.device) if counts_arrivals else None
+    _launch(multiply, x, w, bias, out, hold(x, w, tile, counters), tile)
     return out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -80,9 +81,17 @@ def scratch(x: Tensor, w: Tensor, splits: int, blocks: int, counters: Tensor | N
     """For one launch at a time; empty where K is not split. `counters` are zeros to use where there are enough."""
     shared = splits > 1
     partials = torch.empty(splits if shared else 0, x.shape[0], w.shape[0], dtype=torch.float32, device=x.device)
-    if counters is None or counters.shape[0] < blocks:
-        counters = torch.zeros(blocks if shared else 0, dtype=torch.int32, device=x.device)
+    if not shared or blocks == 0:
+        counters = _no_counters(x.device)
+    elif counters is None or counters.shape[0] < blocks:
+        counters = torch.zeros(blocks, dtype=torch.int32, device=x.device)
     return Scratch(partials, counters)
+
+
+@lru_cache
+def _no_counters(device: torch.device) -> Tensor:
+    """For launches that count nothing, and take a pointer all the same. It has no memory, so it may outlive a call."""
+    return torch.empty(0, dtype=torch.int32, device=device)
 
 
 def common_counters(device: torch.device) -> Tensor | None:
