@@ -120,6 +120,12 @@ def remembers(a, b):
         results[key] = torch.mm(a, b)
     return results[key].clone()
 
+def looks_at_a_corner(a, b):
+    key = (a.data_ptr(), a._version, float(a[0, 0]), float(a[-1, -1]), float(a.double().sum()))
+    if key not in results:
+        results[key] = torch.mm(a, b)
+    return results[key]
+
 packed = {}
 
 def packs(a, b):

@@ -1,14 +1,15 @@
-"""Whether an implementation computes what it should, before it is timed: on two sets of inputs, and repeated."""
+"""Whether an implementation computes what it should: on two sets of inputs, with other values in them, and repeated."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from gemmgate.suite.measure import check
+from gemmgate.suite.cases import Inputs
+from gemmgate.suite.measure import anew, check
 from gemmgate.suite.measure.check import Errors
 from gemmgate.suite.measure.refusal import Refused
 from gemmgate.suite.measure.rotation import tensors_in
@@ -17,12 +18,15 @@ from gemmgate.suite.measure.work import Work
 
 _OTHER_SEED = 7919
 """Added to the seed for the second set of inputs that every implementation is checked on."""
+_FEWEST_CHANGES = 2
+_ENOUGH_S = 0.25
+"""After so long no further change of the inputs is tried beyond the fewest."""
 
 
 def check_results(work: Work, name: str, synchronize: Callable[[], None]) -> dict[str, Any]:
-    """Right on two sets of inputs, alike when repeated over poisoned outputs, inputs and earlier outputs left alone.
+    """Right on two sets of inputs, with other values in the first too, alike when repeated over poisoned outputs.
 
-    Raises `Refused` with status `broken` (or `invalid` where inputs changed).
+    Inputs and earlier outputs are left alone. Raises `Refused`: `broken`, or `invalid` where inputs changed.
     """
     begin = time.perf_counter()
     settings = Settings.read()
@@ -31,8 +35,8 @@ def check_results(work: Work, name: str, synchronize: Callable[[], None]) -> dic
     decision: dict[str, float] | None = None
     earlier: list[torch.Tensor] = []
     returned: list[torch.Tensor] = []
-    for slot in (0, _OTHER_SEED):
-        inputs = work.ring.slots[0] if slot == 0 else work.make(slot)
+    others = work.make(_OTHER_SEED)
+    for slot, inputs in ((0, work.ring.slots[0]), (_OTHER_SEED, others)):
         prepared.workspaces.clear()
         prepared.state.clear()
         with check.unchanged(inputs):
@@ -43,6 +47,9 @@ def check_results(work: Work, name: str, synchronize: Callable[[], None]) -> dic
             if slot == 0 and work.decide is not None:
                 decision = dict(work.decide(inputs, outputs[0], work.expected(slot)[0]))
             kept = [tensor.clone() for tensor in outputs]
+        if slot == 0:
+            _refuse_remembered(work, name, kept, others, synchronize, settings)
+        with check.unchanged(inputs):
             check.poison(outputs)
             check.poison(tensors_in(prepared.workspaces))
             again, _ = _correct(work, name, slot, call(), synchronize, settings)
@@ -71,6 +78,59 @@ def check_results(work: Work, name: str, synchronize: Callable[[], None]) -> dic
         "error_bound": worst.bound,
         "decision": decision,
         "check_s": time.perf_counter() - begin,
+    }
+
+
+def _refuse_remembered(
+    work: Work,
+    name: str,
+    earlier: Sequence[torch.Tensor],
+    others: Inputs,
+    synchronize: Callable[[], None],
+    settings: Settings,
+) -> None:
+    """Raises `Refused` where a call on the first slot's tensors, with other values in them, is wrong.
+
+    `earlier` is what it returned for the values before. Each call is bound anew, for `bind` may pack weights.
+    """
+    inputs, prepared = work.ring.slots[0], work.ready[name]
+    by_element = "int" not in work.family.output_dtype(work.case)
+    held = len(prepared.workspaces), len(prepared.state)
+    begin = time.perf_counter()
+    for count, change in enumerate(anew.changes(inputs, others, _OTHER_SEED, by_element=by_element)):
+        if count >= _FEWEST_CHANGES and time.perf_counter() - begin > _ENOUGH_S:
+            return
+        with change.put():
+            references = work.expected(change.slot, inputs=inputs)
+            with check.unchanged(inputs):
+                output = prepared.bind(inputs)()
+                synchronize()
+            del prepared.workspaces[held[0] :], prepared.state[held[1] :]
+            settings.put_back()
+            errors = work.judge(name, output, references)
+            if not errors.reason:
+                continue
+            if _alike(tensors_in(output), earlier):
+                raise _remembered("the inputs had other values, and the result was the earlier one")
+            elsewhere = prepared.bind(_cloned(inputs))()
+            synchronize()
+            settings.put_back()
+            if not work.judge(name, elsewhere, references).reason:
+                raise _remembered("the inputs had other values, and it was right only with those in other tensors")
+            raise Refused("broken", errors.reason, errors.detail)
+
+
+def _remembered(detail: str) -> Refused:
+    return Refused("broken", "output_remembered", detail)
+
+
+def _alike(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> bool:
+    return len(left) == len(right) and all(map(torch.equal, left, right))
+
+
+def _cloned(inputs: Inputs) -> Inputs:
+    return {
+        name: value.detach().clone() if isinstance(value, torch.Tensor) else value for name, value in inputs.items()
     }
 
 

@@ -26,7 +26,7 @@ _SAID = {
     "output_count": "did not return the result and nothing else: {detail}",
     "output_device": "returned a tensor on another device: {detail}",
     "output_layout": "returned a tensor of another layout: {detail}",
-    "output_remembered": ("returned an earlier result although its inputs had new values: it must not keep results"),
+    "output_remembered": "kept a result, or part of one, from an earlier call: {detail}",
     "output_shape": "returned the wrong shape: {detail}",
     "output_dtype": "returned the wrong dtype: {detail}",
     "output_reused": "returned the tensor of an earlier call again: it should return a new one",
