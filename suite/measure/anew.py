@@ -30,8 +30,8 @@ class Change:
     put: Callable[[], AbstractContextManager[None]]
 
 
-def changes(inputs: Inputs, others: Inputs, slot: int, *, by_element: bool) -> list[Change]:
-    """Ways to change `inputs`: a few elements, all to those of `others`, which are called `slot`, their memory.
+def changes(inputs: Inputs, others: Callable[[], Inputs], slot: int, *, by_element: bool) -> list[Change]:
+    """Ways to change `inputs`: a few elements, all to those that `others` makes, called `slot`, their memory.
 
     Not `by_element` where an output depends on which of two numbers is larger: inputs are then made to be clear.
     """
@@ -61,23 +61,23 @@ def _moved(values: torch.Tensor, place: int) -> torch.Tensor:
 
 
 @contextmanager
-def _overwritten(inputs: Inputs, others: Inputs) -> Iterator[None]:
+def _overwritten(inputs: Inputs, others: Callable[[], Inputs]) -> Iterator[None]:
     tensors = tensors_in(inputs)
     before = [tensor.detach().clone() for tensor in tensors]
     try:
-        _write(tensors, tensors_in(others))
+        _write(tensors, tensors_in(others()))
         yield
     finally:
         _write(tensors, before)
 
 
 @contextmanager
-def _exchanged(inputs: Inputs, others: Inputs) -> Iterator[None]:
+def _exchanged(inputs: Inputs, others: Callable[[], Inputs]) -> Iterator[None]:
     """The same tensors, elsewhere in memory."""
     tensors = tensors_in(inputs)
     before = [tensor.data for tensor in tensors]
     try:
-        for tensor, other in zip(tensors, tensors_in(others), strict=True):
+        for tensor, other in zip(tensors, tensors_in(others()), strict=True):
             tensor.data = other.data
         yield
     finally:

@@ -19,7 +19,7 @@ _SAID = {
     "error_above_bound": "is wrong: {detail}",
     "tile_error_above_bound": "is wrong: {detail}",
     "not_repeatable": (
-        "gave other bits in a second call with equal inputs; if that is meant, as with atomics, say --nondeterministic"
+        "gave other bits in another call with equal inputs; if that is meant, as with atomics, say --nondeterministic"
     ),
     "inputs_changed": "wrote to its inputs: it should return a new tensor",
     "inputs_require_grad": "set requires_grad on its inputs: it should leave them as they are",
