@@ -102,21 +102,27 @@ def outcome(run: Run) -> Outcome:
         left = tried["of"] - len(tried["checked"])
         lines += [f"  {units.counted(left, 'further case')} not tried."] if left else []
         return Outcome((*lines, *left_out), REGRESSION if wrong else UNJUDGED)
-    rated = rate(run.rows)
+    rated = [one for one in rate(run.rows) if "busy" not in one.row.marks]
     hows = {said: "Wrong" if (case, said) in wrong else "Not timed" for case, said in faults}
     lines = left_out + [f"{hows[said]}: {name} {said} ({cases})." for said, cases in _folded(list(faults)).items()]
     if not wrong:
         unchecked = {row.case for row in mine if not row.cache}  # a row of a check has no cache state
         right = units.counted(len(tried["checked"]) - len(unchecked), "case")
         lines.append(f"Right: {name} agrees with the float64 reference on {right}, within what rounding allows.")
+    busy = sorted({row.case for row in mine if "busy" in row.marks})
     caches = [cache for cache in run.selection["caches"] if any(r.ratio and r.row.cache == cache for r in rated)]
     verdicts = [
         verdict([r for r in rated if r.row.cache == cache], name, against, run.machine.model) for cache in caches
     ]
     lines += filter(None, verdicts)
+    if busy:
+        lines.append(
+            f"Not judged: other processes used the CPU while {name} was timed, so neither faster nor slower is said "
+            f"({', '.join(busy)}). Try again when they have ended."
+        )
     if wrong:
         return Outcome(tuple(lines), REGRESSION)
-    return Outcome(tuple(lines), PASS if any(verdicts) and not faults else UNJUDGED)
+    return Outcome(tuple(lines), PASS if any(verdicts) and not (faults or busy) else UNJUDGED)
 
 
 def _folded(faults: Sequence[tuple[str, str]]) -> dict[str, str]:
