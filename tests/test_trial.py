@@ -49,6 +49,8 @@ def test_outcome_beside_other_processes() -> None:
         "Not judged: other processes used the CPU while mine was timed, so neither faster nor slower is said (busy). "
         "Try again when they have ended.",
     )
+    invalid = runs.row("mine", status="invalid", reason="faster_than_possible", detail="no", marks=("busy",))
+    assert [line.split(":")[0] for line in outcome_of(trial(runs.row("cublas", 1e-5), invalid)).lines] == ["Wrong"]
     beside = outcome_of(trial(*busy, runs.row("cublas", 1e-5), runs.row("mine", 5e-6), checked=2, of=2))
     assert beside.exit_code == 3
     assert beside.lines[1].startswith("Faster: mine is 2.000 times as fast as cublas")

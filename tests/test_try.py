@@ -23,7 +23,7 @@ __all__ = ["kernels"]
 
 NAMES = """right in_order anything swapped product sloppy square_only transposed widened prints in_place reuses jitters
 needs_more tile missing inferred sets_defaults in_a_list wants_gradients raises on_a_gpu in_an_array awaited yields two
-elsewhere sparse remembers looks_at_a_corner packs strided""".split()
+elsewhere sparse lazy remembers looks_at_a_corner packs strided""".split()
 
 
 @pytest.fixture(scope="module")

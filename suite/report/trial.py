@@ -28,6 +28,7 @@ _SAID = {
     "output_layout": "returned a tensor of another layout: {detail}",
     "output_remembered": "kept a result, or part of one, from an earlier call: {detail}",
     "output_shape": "returned the wrong shape: {detail}",
+    "output_type": "returned a tensor of a class of its own, where a plain one is the result: {detail}",
     "output_dtype": "returned the wrong dtype: {detail}",
     "output_reused": "returned the tensor of an earlier call again: it should return a new one",
     "not_finite": "returned NaN or Inf, or left outputs unwritten: {detail}",
@@ -109,7 +110,7 @@ def outcome(run: Run) -> Outcome:
         unchecked = {row.case for row in mine if not row.cache}  # a row of a check has no cache state
         right = units.counted(len(tried["checked"]) - len(unchecked), "case")
         lines.append(f"Right: {name} agrees with the float64 reference on {right}, within what rounding allows.")
-    busy = sorted({row.case for row in mine if "busy" in row.marks})
+    busy = sorted({row.case for row in mine if row.status == "ok" and "busy" in row.marks})
     caches = [cache for cache in run.selection["caches"] if any(r.ratio and r.row.cache == cache for r in rated)]
     verdicts = [
         verdict([r for r in rated if r.row.cache == cache], name, against, run.machine.model) for cache in caches
