@@ -123,6 +123,17 @@ def test_every_change_leaves_inputs_as_they_were() -> None:
         assert [tensor.data_ptr() for tensor in inputs.values()] == [address for _, address, _ in old.values()]
 
 
+def test_few_of_many_elements_are_moved() -> None:
+    """Of 2^20 elements each 4093rd is moved, from number 1364 on, then each 251st from number 167: 256, and 4177."""
+    values = torch.arange(2.0**20).view(64, -1)
+    counts = []
+    for change in anew.changes({"a": values}, dict, 7, by_element=True):
+        if change.slot < 0:
+            with change.put():
+                counts.append(int((values.flatten() != torch.arange(2.0**20)).sum()))
+    assert counts == [256, 4177]
+
+
 def test_positions_get_no_single_elements_moved() -> None:
     """Where an output is whole numbers, such as positions of the largest, inputs are only replaced as a whole."""
     bench, work = make_bench(FakeClock(lambda n: 1e-3))

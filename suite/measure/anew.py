@@ -18,8 +18,8 @@ from gemmgate.suite.measure.rotation import tensors_in
 
 _MOVED = (torch.bfloat16, torch.float16, torch.float32)
 """Dtypes of which single elements get other values: whole numbers may be indices, which must stay as they are."""
-_STEP = 251
-"""Of so many elements one is moved: enough to show in any sum, and few among which to look for a change."""
+_STEPS = (4093, 251)
+"""Of so many elements one is moved: enough to show in any sum, and likely none of those that somebody looks at."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,9 @@ def changes(inputs: Inputs, others: Callable[[], Inputs], slot: int, *, by_eleme
 
     Not `by_element` where an output depends on which of two numbers is larger: inputs are then made to be clear.
     """
-    few = [Change(-place, partial(_few_moved, inputs, place)) for place in (1, 2)] if by_element else []
+    few = (
+        [Change(-place, partial(_few_moved, inputs, place)) for place, _ in enumerate(_STEPS, 1)] if by_element else []
+    )
     whole = [Change(slot, partial(put, inputs, others)) for put in (_overwritten, _exchanged)]
     return [*few[:1], *whole, *few[1:]]
 
@@ -54,7 +56,7 @@ def _few_moved(inputs: Inputs, place: int) -> Iterator[None]:
 
 
 def _moved(values: torch.Tensor, place: int) -> torch.Tensor:
-    step = min(_STEP, max(values.numel() // 4, 1))
+    step = min(_STEPS[place - 1], max(values.numel() // 4, 1))
     flat = values.flatten().clone()
     flat[place * step // 3 :: step] = flat[place * step // 3 :: step].roll(1)
     return flat.view(values.shape)
