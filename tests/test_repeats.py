@@ -103,6 +103,19 @@ def test_who_begins_to_keep_results_while_timed_is_found() -> None:
     assert faulty.sampled()["reason"] == "output_remembered"
 
 
+def test_who_keeps_the_last_of_other_values_is_found() -> None:
+    """Kept by address from the sixth call on, a result of changed inputs comes again with the first inputs."""
+    kept: dict[int, Any] = {}
+    faulty = Faulty(lambda n: 1.0)
+    product = faulty.product
+    faulty.product = lambda a, b: (  # type: ignore[method-assign]
+        product(a, b) if faulty.calls < 5 else kept.setdefault(a.data_ptr(), product(a, b)).clone()
+    )
+    with pytest.raises(Refused, match="the inputs had their values again") as refused:
+        faulty.checked()
+    assert refused.value.reason == "output_remembered"
+
+
 def test_what_is_right_keeps_its_samples_and_scratch() -> None:
     """The check after the samples leaves samples, workspaces and state as the timing had them."""
     faulty = Faulty(lambda n: 1.0)

@@ -113,6 +113,8 @@ class _Checked:
     name: str
     synchronize: Callable[[], None]
     settings: Settings = field(default_factory=Settings.read)
+    changed: list[list[torch.Tensor]] = field(default_factory=list)
+    """What it returned while its inputs had other values."""
 
     def correct(self, slot: int, output: Any) -> tuple[list[torch.Tensor], Errors]:
         """The tensors of that slot's `output`, and their errors. Raises `Refused` where it is wrong."""
@@ -152,6 +154,8 @@ class _Checked:
         try:
             self.correct(slot, output)
         except Refused as refused:
+            if any(_alike(tensors_in(output), one) for one in self.changed):
+                raise _remembered("the inputs had their values again, and the result was that of others") from refused
             detail = f"{refused}, though it was right in an earlier call on these inputs"
             raise Refused(refused.status, refused.reason, detail) from refused
 
@@ -176,6 +180,7 @@ class _Checked:
                     output = prepared.bind(inputs)()
                     self._wait()
                 self._compare_anew(inputs, output, references, earlier)
+            self.changed.append([tensor.clone() for tensor in tensors_in(output)])
             del prepared.workspaces[held[0] :], prepared.state[held[1] :]
 
     def _compare_anew(
