@@ -62,7 +62,7 @@ def implementation(name: str, file: str, attribute: str, *, deterministic: bool)
 def _first_seen_to(bind: Callable[[Inputs], Call], target: Target) -> Callable[[Inputs], Call]:
     """The call that is bound first, which compiles and which nobody times, tells why it could not be judged.
 
-    What it returns is looked at, and so is whether it computes anew when its inputs have other values.
+    What it returns is looked at.
     """
     from gemmgate.suite.measure import returned  # torch: only a worker comes here
 
@@ -77,7 +77,6 @@ def _first_seen_to(bind: Callable[[Inputs], Call], target: Target) -> Callable[[
             with seen_to(is_gpu=target.is_gpu):
                 output = call()
                 returned.look(output, inputs)
-                returned.refuse_remembered(bind, inputs, output)
                 return output
 
         return first

@@ -69,6 +69,12 @@ class FakeTelemetry:
     def marks(self) -> set[str]:
         return self._marks(self._now)
 
+    def spent(self) -> None:
+        """Nothing is known of other processes."""
+
+    def busy_marks(self, begin: None, end: None) -> set[str]:
+        return set()
+
 
 def make_inputs(slot: int) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(slot)

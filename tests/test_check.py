@@ -80,6 +80,25 @@ def test_shape_dtype_and_number_of_outputs_are_part_of_being_right():
     assert check.compare([exact.float()] * 2, [exact], "fp32", 1.0).reason == "output_count"
 
 
+class _Lazy(torch.Tensor):
+    """Twice the values it was made of, once somebody looks."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), named=None):
+        with torch._C.DisableTorchFunctionSubclass():
+            seen = [2 * x.as_subclass(torch.Tensor) if isinstance(x, cls) else x for x in arguments]
+            return function(*seen, **(named or {}))
+
+
+def test_a_tensor_that_computes_when_it_is_looked_at_is_broken():
+    """A class of tensors whose values are right, but may not be there yet, is refused; a parameter is a plain one."""
+    exact = torch.ones(4, 4, dtype=torch.float64)
+    lazy = torch.full((4, 4), 0.5).as_subclass(_Lazy)
+    assert torch.equal(torch.add(lazy, 0), exact.float())
+    assert check.compare([lazy], [exact], "fp32", 1.0).reason == "output_type"
+    assert check.compare([torch.nn.Parameter(exact.float())], [exact], "fp32", 0.0).reason == ""
+
+
 def test_zeros_must_be_zeros():
     """Where the reference is zero everywhere no allowance admits anything else."""
     exact = torch.zeros(4, 4, dtype=torch.float64)

@@ -39,6 +39,25 @@ def test_outcome_of_what_turns_wrong_while_timed() -> None:
     assert not any(line.startswith("Right") for line in came_to.lines)
 
 
+def test_outcome_beside_other_processes() -> None:
+    """What was timed on a busy CPU is right and not judged, exit code 3, and has no part in what is said of others."""
+    busy = [runs.row(name, 1e-5, marks=("busy",), case="busy", visit="v2") for name in ("cublas", "mine")]
+    alone = outcome_of(trial(*busy))
+    assert alone.exit_code == 3
+    assert alone.lines[0].startswith("Right: mine agrees with the float64 reference on 1 case,")
+    assert alone.lines[1:] == (
+        "Not judged: other processes used the CPU while mine was timed, so neither faster nor slower is said (busy). "
+        "Try again when they have ended.",
+    )
+    invalid = runs.row("mine", status="invalid", reason="faster_than_possible", detail="no", marks=("busy",))
+    assert [line.split(":")[0] for line in outcome_of(trial(runs.row("cublas", 1e-5), invalid)).lines] == ["Wrong"]
+    beside = outcome_of(trial(*busy, runs.row("cublas", 1e-5), runs.row("mine", 5e-6), checked=2, of=2))
+    assert beside.exit_code == 3
+    assert beside.lines[1].startswith("Faster: mine is 2.000 times as fast as cublas")
+    assert "one case of dense_splitk" in beside.lines[1]
+    assert beside.lines[2].startswith("Not judged: other processes used the CPU")
+
+
 def test_outcome_of_what_cannot_be_captured() -> None:
     """It is right and has no time, which is exit code 3 and not 1."""
     said = "CUDA error: operation not permitted when stream is capturing"

@@ -23,7 +23,7 @@ __all__ = ["kernels"]
 
 NAMES = """right in_order anything swapped product sloppy square_only transposed widened prints in_place reuses jitters
 needs_more tile missing inferred sets_defaults in_a_list wants_gradients raises on_a_gpu in_an_array awaited yields two
-elsewhere sparse remembers packs strided""".split()
+elsewhere sparse lazy remembers looks_at_a_corner packs strided""".split()
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,11 @@ def test_right_functions_pass(worker: Worker, name: str) -> None:
         ("two", "did not return the result and nothing else: 2 outputs where the reference has 1"),
         ("elsewhere", "returned a tensor on another device: it is on meta, and the inputs are on cpu"),
         ("sparse", "returned a tensor of another layout: its layout is torch.sparse_coo"),
-        ("remembers", "returned an earlier result although its inputs had new values"),
+        (
+            "remembers",
+            "kept a result, or part of one, from an earlier call: the inputs had other values, and the result",
+        ),
+        ("looks_at_a_corner", "kept a result, or part of one, from an earlier call: the inputs had other values"),
         ("in_place", "wrote to its inputs: it should return a new tensor"),
         ("reuses", "returned the tensor of an earlier call again: it should return a new one"),
         ("jitters", "say --nondeterministic"),

@@ -110,11 +110,12 @@ def test_examples_of_the_docs(interpreter: Worker, name: str, k: int, status: st
 
 
 def test_a_slow_kernel_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interpreted kernel is right, with exit code 0, and takes longer than the library."""
+    """An interpreted kernel is right and takes longer than the library, exit code 0; or 3 where others used the CPU."""
     monkeypatch.setattr(_trial, "measure_limits", lambda worker: Limits())
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     options = ["--family", "dense_splitk", "--case", "m16-n16-k256-fp32", "--seconds", 4, "--device", "cpu"]
     result = called("try", EXAMPLES / "slow.py:matmul", *options)
-    assert result.exit_code == 0, result.stdout + result.stderr
+    busy = "Not judged: other processes used the CPU" in result.stdout
+    assert result.exit_code == (3 if busy else 0), result.stdout + result.stderr
     assert "Right: matmul agrees with the float64 reference on 1 case" in result.stdout
-    assert "Slower: matmul takes " in result.stdout
+    assert ("Slower: matmul takes " in result.stdout) != busy

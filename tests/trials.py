@@ -112,6 +112,18 @@ def elsewhere(a, b):
 def sparse(a, b):
     return torch.mm(a, b).to_sparse()
 
+class Lazy(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), named=None):
+        with torch._C.DisableTorchFunctionSubclass():
+            seen = [torch.mm(*x.operands) if isinstance(x, cls) else x for x in arguments]
+            return function(*seen, **(named or {}))
+
+def lazy(a, b):
+    out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype).as_subclass(Lazy)
+    out.operands = a, b
+    return out
+
 results = {}
 
 def remembers(a, b):
@@ -119,6 +131,12 @@ def remembers(a, b):
     if key not in results:
         results[key] = torch.mm(a, b)
     return results[key].clone()
+
+def looks_at_a_corner(a, b):
+    key = (a.data_ptr(), a._version, float(a[0, 0]), float(a[-1, -1]), float(a.double().sum()))
+    if key not in results:
+        results[key] = torch.mm(a, b)
+    return results[key]
 
 packed = {}
 

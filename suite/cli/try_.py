@@ -120,6 +120,6 @@ def _finish(run: Run, format: str) -> None:
     for line in came_to.lines:
         tell(line)
     if came_to.exit_code == UNJUDGED:
-        what = "could not be timed everywhere" if run.selection["tried"]["timed"] else "was not timed"
+        what = "could not be timed and judged everywhere" if run.selection["tried"]["timed"] else "was not timed"
         raise CannotMeasureError(f"It {what}: the lines above say why.")
     raise typer.Exit(came_to.exit_code)

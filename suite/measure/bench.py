@@ -14,7 +14,7 @@ import torch
 from gemmgate.suite.cases import Case, Family, Implementation, Inputs, Target, Tile
 from gemmgate.suite.measure import check, launching, singly, states, witness
 from gemmgate.suite.measure.clock import EventClock, HostClock
-from gemmgate.suite.measure.correctness import check_results
+from gemmgate.suite.measure.correctness import check_afterwards, check_results
 from gemmgate.suite.measure.load import Load
 from gemmgate.suite.measure.machine import Telemetry, precision_flags
 from gemmgate.suite.measure.refusal import Refused, status_of
@@ -199,6 +199,9 @@ class Bench:
                 for one in timed if energy else ():
                     if measured[one.name].get("samples_s"):
                         measured[one.name]["joules"] = self.settle(one, ENERGY_S).joules
+                for one in timed:
+                    if measured[one.name].get("samples_s"):
+                        self._check_afterwards(work, one.name, measured)
         return {"measured": measured, "measure_s": time.perf_counter() - begin}
 
     def cross_check(self, work: Work, names: Sequence[str], cache: str, launch_floor_s: float) -> dict[str, Any]:
@@ -296,6 +299,18 @@ class Bench:
         """What the samples wrote."""
         self.at(timed.name, "check the timed launches")
         self._verify(work, timed, cache)
+
+    def _check_afterwards(self, work: Work, name: str, measured: dict[str, dict[str, Any]]) -> None:
+        """Replaces what was measured by a status where it is wrong by now."""
+        self.at(name, "check after the samples")
+        try:
+            with own_settings():
+                check_afterwards(work, name, self._synchronize)
+        except Exception as error:
+            outcome = status_of(error)
+            if outcome["fatal"]:
+                raise
+            measured[name] = outcome
 
     def _settle(self, timed: Timed) -> None:
         """Runs the load itself until clock and power are steady: longer before the first case of a worker."""

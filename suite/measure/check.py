@@ -26,6 +26,8 @@ from gemmgate.suite.measure.rotation import tensors_in
 TILE = 16
 _ADDED = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 """Numbers that can be added to many tensors in one launch."""
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+"""Classes whose elements are there when the call returns: another may compute them when somebody looks."""
 _SMALL = 1 << 16
 """Elements of a tensor of which copying it costs less than looking through it alone."""
 DTYPES = {
@@ -137,6 +139,9 @@ def unchanged(inputs: Inputs) -> Iterator[None]:
 
 
 def _compare_one(output: torch.Tensor, reference: torch.Tensor, dtype: torch.dtype, allowance: float) -> Errors:
+    if type(output) not in _PLAIN:
+        detail = f"{type(output).__name__} may compute when it is looked at, which no time of a call shows"
+        return _wrong("output_type", detail)
     if output.shape != reference.shape:
         return _wrong("output_shape", f"shape {tuple(output.shape)} where the reference has {tuple(reference.shape)}")
     if output.dtype != dtype:

@@ -19,6 +19,7 @@ import torch
 from gemmgate.suite.cases import Target
 from gemmgate.suite.measure.settings import matmul_precision
 from gemmgate.suite.measure.settle import Reading
+from gemmgate.suite.measure.tenancy import Spent, is_busy
 from gemmgate.suite.records import Machine, Stack, machine_key
 
 _THROTTLED = {0x8: "hw_slowdown", 0x20: "sw_thermal", 0x40: "hw_thermal", 0x80: "hw_power_brake"}
@@ -37,6 +38,7 @@ class Telemetry:
     def __init__(self, device: torch.device, *, beside: Iterable[int] = ()) -> None:
         self._handle: Any = None
         self._ours = {os.getpid(), *beside}
+        self._is_cpu = device.type == "cpu"
         if device.type != "cuda":
             return
         with suppress(pynvml.NVMLError):
@@ -103,6 +105,17 @@ class Telemetry:
             return set()
         holds = {"shared": self._others(), "ecc_errors": self._uncorrected_errors() > self._ecc_errors}
         return {*self.clock_marks(), *(mark for mark, is_so in holds.items() if is_so)}
+
+    def spent(self) -> Spent | None:
+        """What the cores have done so far; None for a GPU, which others use as `marks` says."""
+        return Spent.read() if self._is_cpu else None
+
+    def busy_marks(self, begin: Spent | None, end: Spent | None) -> set[str]:
+        """`busy` where other processes took cores that we use, between two readings of what was spent."""
+        if begin is None or end is None:
+            return set()
+        cores = psutil.cpu_count(logical=False) or 1
+        return {"busy"} if is_busy(begin, end, torch.get_num_threads(), cores) else set()
 
     def settings(self) -> dict[str, Any]:
         """What an administrator chose for the GPU, as fields of a `Machine`."""

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from gemmgate.suite.cases import Call, Inputs
+from gemmgate.suite.cases import Inputs
 from gemmgate.suite.measure.refusal import Refused
 from gemmgate.suite.measure.rotation import tensors_in
-
-_ROLLED = (torch.bfloat16, torch.float16, torch.float32)
-"""Dtypes of inputs that get other values: whole numbers may be indices, which must stay as they are."""
 
 
 def look(output: Any, inputs: Inputs) -> None:
@@ -36,40 +32,6 @@ def look(output: Any, inputs: Inputs) -> None:
             raise Refused("broken", "output_device", detail)
         if tensor.layout != torch.strided:
             raise Refused("broken", "output_layout", f"its layout is {tensor.layout}, where every element is wanted")
-
-
-def refuse_remembered(bind: Callable[[Inputs], Call], inputs: Inputs, returned: Any) -> None:
-    """Raises `Refused` where a call on the same tensors, with other values in them, gives what it `returned` before.
-
-    The same values in tensors of their own say whether that can be right. The inputs are left as they were.
-    """
-    changed = [tensor for tensor in tensors_in(inputs) if tensor.dtype in _ROLLED]
-    before = [tensor.detach().clone() for tensor in changed]
-    earlier = [tensor.detach().clone() for tensor in tensors_in(returned)]
-    try:
-        _write(changed, [values.roll(1) for values in before])
-        same = _alike(tensors_in(bind(inputs)()), earlier)
-        remembered = same and not _alike(tensors_in(bind(_cloned(inputs))()), earlier)
-    finally:
-        _write(changed, before)
-    if remembered:
-        raise Refused("broken", "output_remembered", "the inputs had other values, and the result was the earlier one")
-
-
-def _write(tensors: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
-    with torch.no_grad():  # one that the call made require gradients may be written in no other way
-        for tensor, new in zip(tensors, values, strict=True):
-            tensor.copy_(new)
-
-
-def _alike(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
-    return len(left) == len(right) and all(map(torch.equal, left, right))
-
-
-def _cloned(inputs: Inputs) -> Inputs:
-    return {
-        name: value.detach().clone() if isinstance(value, torch.Tensor) else value for name, value in inputs.items()
-    }
 
 
 def _not_the_result(what: str) -> Refused:

@@ -1,4 +1,4 @@
-"""A clock that looks at the device's clocks, power and tenants while it times."""
+"""A clock that looks at the device's clocks, power and tenants, or at who else uses the CPU, while it times."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from gemmgate.suite.measure.clock import EventClock
 from gemmgate.suite.measure.launching import Launching
 from gemmgate.suite.measure.machine import Telemetry
 from gemmgate.suite.measure.sampler import Clock, Finish, Launch
+from gemmgate.suite.measure.tenancy import Spent
 
 _UNSTEADY = 0.05
 """A clock whose readings lie further apart than this is a mark."""
@@ -32,6 +33,7 @@ class WatchedClock:
         self._moved = launching.moved if launching else 0
         self._rounds = 0
         self._readings: list[tuple[float | None, float | None, set[str]]] = []
+        self._spent: list[Spent | None] = []
         self._starved: Counter[int] = Counter()
 
     def start(self, launches: Sequence[Launch]) -> Finish:
@@ -51,11 +53,13 @@ class WatchedClock:
         return watched
 
     def seen(self, launch: Launch) -> dict[str, Any]:
-        """Median clock and power, and marks that held in a fifth of the readings or more."""
+        """Median clock and power, and marks that held in a fifth of the readings or more, `busy` over all of them."""
         clocks = [clock for clock, _, _ in self._readings if clock]
         powers = [power for _, power, _ in self._readings if power]
         held = Counter(mark for _, _, found in self._readings for mark in found)
         marks = {mark for mark, count in held.items() if count >= math.ceil(len(self._readings) / OFTEN)}
+        if self._spent:
+            marks |= self._telemetry.busy_marks(self._spent[0], self._spent[-1])
         if clocks and max(clocks) - min(clocks) > _UNSTEADY * max(clocks):
             marks.add("clock_moved")
         if self._starved[id(launch)] * OFTEN > self._rounds:
@@ -70,4 +74,5 @@ class WatchedClock:
         }
 
     def _read(self) -> None:
+        self._spent.append(self._telemetry.spent())
         self._readings.append((self._telemetry.sm_clock_hz, self._telemetry.power_w, self._telemetry.marks()))

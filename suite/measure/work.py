@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -72,20 +72,20 @@ class Work:
             self.doubled[cache] = replace(ring, slots=(*extra, *ring.slots))
         return self.doubled[cache]
 
-    def expected(self, slot: int, cache: str = "cold") -> list[torch.Tensor]:
-        """The float64 results for a slot of that state's ring, or for a seed beyond it."""
+    def expected(self, slot: int, cache: str = "cold", inputs: Inputs | None = None) -> list[torch.Tensor]:
+        """The float64 results for a slot of that state's ring, for a seed beyond it, or for `inputs` so named."""
         key = (cache == "serving", slot)
         if key not in self.references:
             slots = self.ring_of(cache).slots if cache == "serving" else self.ring.slots
-            self.references[key] = self.reference(slots[slot] if slot < len(slots) else self.make(slot))
+            known = slots[slot] if inputs is None and slot < len(slots) else inputs
+            self.references[key] = self.reference(self.make(slot) if known is None else known)
         return self.references[key]
 
     def verify(self, name: str, slot: int, output: Any, cache: str = "cold") -> Errors:
+        """What an implementation returned for that slot, as `judge`."""
+        return self.judge(name, output, self.expected(slot, cache))
+
+    def judge(self, name: str, output: Any, references: Sequence[torch.Tensor]) -> Errors:
         """What an implementation returned, by its own bound or else the family's."""
         bound = self.implementations[name].error_bound or self.family.error_bound
-        return check.compare(
-            tensors_in(output),
-            self.expected(slot, cache),
-            self.family.output_dtype(self.case),
-            bound(self.case),
-        )
+        return check.compare(tensors_in(output), references, self.family.output_dtype(self.case), bound(self.case))

@@ -19,15 +19,16 @@ _SAID = {
     "error_above_bound": "is wrong: {detail}",
     "tile_error_above_bound": "is wrong: {detail}",
     "not_repeatable": (
-        "gave other bits in a second call with equal inputs; if that is meant, as with atomics, say --nondeterministic"
+        "gave other bits in another call with equal inputs; if that is meant, as with atomics, say --nondeterministic"
     ),
     "inputs_changed": "wrote to its inputs: it should return a new tensor",
     "inputs_require_grad": "set requires_grad on its inputs: it should leave them as they are",
     "output_count": "did not return the result and nothing else: {detail}",
     "output_device": "returned a tensor on another device: {detail}",
     "output_layout": "returned a tensor of another layout: {detail}",
-    "output_remembered": ("returned an earlier result although its inputs had new values: it must not keep results"),
+    "output_remembered": "kept a result, or part of one, from an earlier call: {detail}",
     "output_shape": "returned the wrong shape: {detail}",
+    "output_type": "returned a tensor of a class of its own, where a plain one is the result: {detail}",
     "output_dtype": "returned the wrong dtype: {detail}",
     "output_reused": "returned the tensor of an earlier call again: it should return a new one",
     "not_finite": "returned NaN or Inf, or left outputs unwritten: {detail}",
@@ -102,21 +103,27 @@ def outcome(run: Run) -> Outcome:
         left = tried["of"] - len(tried["checked"])
         lines += [f"  {units.counted(left, 'further case')} not tried."] if left else []
         return Outcome((*lines, *left_out), REGRESSION if wrong else UNJUDGED)
-    rated = rate(run.rows)
+    rated = [one for one in rate(run.rows) if "busy" not in one.row.marks]
     hows = {said: "Wrong" if (case, said) in wrong else "Not timed" for case, said in faults}
     lines = left_out + [f"{hows[said]}: {name} {said} ({cases})." for said, cases in _folded(list(faults)).items()]
     if not wrong:
         unchecked = {row.case for row in mine if not row.cache}  # a row of a check has no cache state
         right = units.counted(len(tried["checked"]) - len(unchecked), "case")
         lines.append(f"Right: {name} agrees with the float64 reference on {right}, within what rounding allows.")
+    busy = sorted({row.case for row in mine if row.status == "ok" and "busy" in row.marks})
     caches = [cache for cache in run.selection["caches"] if any(r.ratio and r.row.cache == cache for r in rated)]
     verdicts = [
         verdict([r for r in rated if r.row.cache == cache], name, against, run.machine.model) for cache in caches
     ]
     lines += filter(None, verdicts)
+    if busy:
+        lines.append(
+            f"Not judged: other processes used the CPU while {name} was timed, so neither faster nor slower is said "
+            f"({', '.join(busy)}). Try again when they have ended."
+        )
     if wrong:
         return Outcome(tuple(lines), REGRESSION)
-    return Outcome(tuple(lines), PASS if any(verdicts) and not faults else UNJUDGED)
+    return Outcome(tuple(lines), PASS if any(verdicts) and not (faults or busy) else UNJUDGED)
 
 
 def _folded(faults: Sequence[tuple[str, str]]) -> dict[str, str]:
