@@ -27,6 +27,7 @@ from gemmgate.suite.judged import is_unchanged
 from gemmgate.suite.judgement import Judgement, judgement
 from gemmgate.suite.records import METHOD_VERSION, Run
 from gemmgate.suite.replay import replay as replayed
+from gemmgate.suite.report import units
 from gemmgate.suite.store import Store
 from gemmgate.suite.watch import watched, whole
 
@@ -194,15 +195,30 @@ def _comparable(store: Store) -> list[Run]:
 def _recorded(asked: str, store: Store) -> list[Run]:
     """Runs with blocks of unchanged code: those named, else all of one machine by the present method."""
     if asked != "all":
-        return [_of_either(name, store) for name in options.globs("--replay", [asked])]
+        named = [_of_either(name, store) for name in options.globs("--replay", [asked])]
+        if changed := [run.id for run in named if not _rings_in_vain(run)]:
+            raise UsageError(
+                f"--replay {', '.join(changed)}: a gate of changed code, or of which the identical was not timed, has "
+                "no false alarms to count. Name calibrations, and gates whose base and head are the same; or all."
+            )
+        return named
     gates, calibrations = _of_one_machine(_comparable(store.gates), _comparable(store.calibrations))
-    found = [*calibrations, *(run for run in gates if is_unchanged(run) and run.selection["everything"])]
+    unchanged = [run for run in gates if _rings_in_vain(run)]
+    if len(unchanged) < len(gates):
+        left = units.counted(len(gates) - len(unchanged), "gate")
+        _terminal.say(f"left out: {left} of changed code, or of which the identical was not timed.")
+    found = [*calibrations, *unchanged]
     if not found:
         raise UsageError(
             f"No calibration and no gate of unchanged code by method {METHOD_VERSION} is in {store.root}: "
             "`gemmgate calibrate --power` makes one. Runs of an older method can be named."
         )
     return found
+
+
+def _rings_in_vain(run: Run) -> bool:
+    """Whether every alarm on its blocks would be false: those of calibrations, and of gates of unchanged code."""
+    return "base" not in run.selection or (is_unchanged(run) and run.selection["everything"])
 
 
 def _of_either(name: str, store: Store) -> Run:
