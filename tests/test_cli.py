@@ -12,6 +12,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 import gemmgate
 from gemmgate.suite import cli
@@ -98,7 +99,7 @@ def test_a_command_that_cannot_be_imported_harms_no_other(
         (["show", "--impl", "cublas,oan"], "No implementation matches 'oan'."),
         (["show", "--status", "fine"], "No status matches 'fine'. Known: broken, ok."),
         (["show", "--status", "broken", "--impl", "own"], "Ask for less."),
-        (["show", "--impl", ""], "--impl is empty: leave it out to mean all."),
+        (["show", "--impl", ","], "--impl is empty: leave it out to mean all."),
         (["show", "--format", "xml"], "'table', 'markdown', 'csv', 'json'"),
         (["show", "--colour"], "No such option"),
         (["runs", "--machine", "tpu*"], "Known: nvidia-h200-141g."),
@@ -114,6 +115,32 @@ def test_bad_input(store: Store, invoke: Invoke, arguments: list[str], said: str
     assert result.exit_code == 2
     assert said in " ".join(result.stderr.split())
     assert result.stdout == ""
+
+
+def options_with_values() -> list[tuple[str, str]]:
+    """Every command with every option of its that takes a value."""
+    commands = get_command(cli.app)
+    assert isinstance(commands, cli.Commands)
+    found = []
+    for name in commands.list_commands(None):
+        options = [one for one in commands.get_command(None, name).params if one.param_type_name == "option"]
+        found += [(name, option.opts[0]) for option in options if not option.is_flag]
+    return found
+
+
+@pytest.mark.parametrize(("command", "option"), options_with_values())
+def test_an_empty_value_is_not_an_option_left_out(invoke: Invoke, command: str, option: str) -> None:
+    """An option whose value is empty or blank ends every command with its name and exit code 2, and starts nothing."""
+    for value in ("", " "):
+        result = invoke(command, option, value)
+        assert result.exit_code == 2
+        assert result.stderr == f"gemmgate: {option} is empty: give it a value, or leave it out.\n"
+
+
+def test_an_empty_argument(invoke: Invoke) -> None:
+    """An empty argument is refused as an empty option is, unless it is one of another program."""
+    assert "RUN is empty" in invoke("show", "").stderr
+    assert "is empty" not in invoke("capture", "--", "no-such-program", "").stderr
 
 
 @pytest.mark.parametrize(("option", "value"), [("--seconds", "inf"), ("--seconds", "1e300"), ("--seed", "9" * 30)])
