@@ -143,6 +143,43 @@ def test_an_empty_argument(invoke: Invoke) -> None:
     assert "is empty" not in invoke("capture", "--", "no-such-program", "").stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "one", "other"),
+    [
+        ("gate --watch --base HEAD", "--base", "--watch"),
+        ("gate --base HEAD --show latest", "--base", "--show"),
+        ("gate --show latest --replay all", "--show", "--replay"),
+        ("gate --replay all --plan here", "--plan", "--replay"),
+        ("gate --plan here --resume latest", "--resume", "--plan"),
+        ("gate --resume latest --watch", "--resume", "--watch"),
+        ("gate --watch --json gate.json", "--json", "--watch"),
+        ("gate --watch --format markdown", "--format markdown", "--watch"),
+        ("gate --replay all --format json", "--format json", "--replay"),
+        ("calibrate --show latest --case a", "--case", "--show"),
+        ("tune --show latest --plan h200", "--plan", "--show"),
+        ("timers --show latest --repeats 5", "--repeats", "--show"),
+        ("learn --score own --python tree.py", "--python", "--score"),
+        ("learn latest --ranges table.json --depth 2", "--depth", "--ranges"),
+        ("explain A B --case a --impl own --recorded --target h200", "--target", "--recorded"),
+        ("runs --finish latest --machine cpu*", "--machine", "--finish"),
+    ],
+)
+def test_what_contradicts_is_refused(store: Store, invoke: Invoke, words: str, one: str, other: str) -> None:
+    """Two modes, or an option that does nothing in a mode, end with exit code 2 and both their names."""
+    make_store(store)
+    result = invoke(*words.split())
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{one} means nothing with {other}: " in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--watch", "--replay=all", "--show=latest"])
+def test_a_results_folder_that_is_not_there_has_no_gates(invoke: Invoke, option: str) -> None:
+    """What shows stored gates says with exit code 2 that a folder that does not exist has none, and which it is."""
+    result = invoke("gate", option, "--results", "no-such-folder")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "in no-such-folder" in result.stderr and result.stderr.startswith("gemmgate: No ")
+
+
 @pytest.mark.parametrize(("option", "value"), [("--seconds", "inf"), ("--seconds", "1e300"), ("--seed", "9" * 30)])
 def test_numbers_that_nothing_can_hold(invoke: Invoke, option: str, value: str) -> None:
     """A time beyond all clocks or a seed beyond all generators is refused before anything is measured."""

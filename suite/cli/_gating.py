@@ -203,9 +203,11 @@ def _told(side: SideTree, python: str) -> dict[str, Any]:
 
 def _resumed(asked: Asked, earlier: Run) -> Asked:
     """The options of the gate that is resumed, under the present device and patience."""
-    if asked.base or asked.head or asked.selection != Selection() or any(asked.pythons) or asked.suites:
+    sides = (asked.base, asked.head, *asked.pythons)
+    if any(sides) or asked.selection != Selection() or asked.suites or asked.cache:
         raise UsageError(
-            f"--resume {asked.resume} goes on with what that gate began with: leave out sides, selection and --suite."
+            f"--resume {asked.resume} goes on with what that gate began with: leave out sides, selection, --suite "
+            "and --cache."
         )
     told = earlier.selection
     return replace(

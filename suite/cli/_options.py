@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -197,6 +197,22 @@ def _whole_numbers(option: str, text: str) -> list[int]:
     if not all(re.fullmatch(r"[1-9]\d*", word) for word in words):
         raise UsageError(f"{option} '{text}' should be whole numbers above 0, such as 1,16,128.")
     return [int(word) for word in dict.fromkeys(words)]
+
+
+def refuse_beside(context: typer.Context, meant: Mapping[str, Collection[str]]) -> None:
+    """Refuses what was typed beside a mode, such as `--show`, in which it would do nothing.
+
+    `meant` maps each mode, by its parameter, to the parameters that have a meaning beside it.
+    """
+    typed = {
+        str(parameter.name): parameter.opts[0]
+        for parameter in context.command.params
+        if getattr(context.get_parameter_source(str(parameter.name)), "name", "") == "COMMANDLINE"
+    }
+    mode = next((mode for mode in meant if mode in typed), "")
+    other = next((name for name in typed if mode and name != mode and name not in meant[mode]), "")
+    if other:
+        raise UsageError(f"{typed[other]} means nothing with {typed[mode]}: leave one of the two out.")
 
 
 def device(text: str) -> str:

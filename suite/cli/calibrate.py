@@ -61,6 +61,7 @@ class Format(StrEnum):
 
 @options.grouped
 def command(
+    context: typer.Context,
     selected: options.Selected,
     device: options.Device = "auto",
     blocks: Annotated[
@@ -96,6 +97,7 @@ def command(
     smallest change that the gate can find and how often it would ring in vain. Later runs use the roofs.
     """
     begun = time.monotonic()
+    options.refuse_beside(context, {"show": ("format", "results")})
     store = options.store(results).calibrations
     if show:
         reading = store.read(show)
@@ -109,10 +111,8 @@ def command(
     known = options.families(suites)
     selection = selected.selection()
     earlier = store.load(resume) if resume else None
-    if earlier and selection != Selection():
-        raise UsageError(
-            f"--resume {resume} measures what it began with: leave out --family, --case, --impl and --tag."
-        )
+    if earlier:
+        _refuse_other_conditions(earlier, selection, cache, seed, data)
     choices = known.select(selection)
     worker = Worker(options.device(device), suites=suites)
     try:
@@ -159,6 +159,15 @@ def command(
     _terminal.say(f"stored as {path}")
     if not values(finished.rows):
         raise CannotMeasureError("Not a single block could be measured: the lines above say why.")
+
+
+def _refuse_other_conditions(earlier: Run, selection: Selection, cache: str, seed: int, data: str) -> None:
+    told = earlier.selection
+    if selection != Selection() or cache or seed not in (0, told["seed"]) or data not in ("normal", told["data"]):
+        raise UsageError(
+            f"--resume {earlier.id} measures what it began with: leave out --family, --case, --impl, --tag, --cache, "
+            "--seed and --data."
+        )
 
 
 def _edited(stack: ExitStack) -> Path | None:

@@ -34,6 +34,16 @@ from gemmgate.suite.watch import watched, whole
 ORDER = 55
 SUMMARY = "GITHUB_STEP_SUMMARY"
 """Environment variable with the file that GitHub shows as a job's summary."""
+MEANT = {
+    "watch": ("format", "results"),
+    "replay": ("format", "results"),
+    "show": ("format", "markdown", "junit", "as_json", "github", "results"),
+    "plan": (
+        *("base", "head", "family", "case", "impl", "tag", "device", "seconds", "everything", "base_python"),
+        *("head_python", "no_wait", "static", "cache", "suite", "results"),
+    ),
+}
+"""Parameters that have a meaning beside those that measure nothing."""
 
 
 class Format(StrEnum):
@@ -46,6 +56,7 @@ class Format(StrEnum):
 
 
 def command(
+    context: typer.Context,
     base: Annotated[str, typer.Option(metavar="REV", help="The commit to compare with.")] = "",
     head: Annotated[str, typer.Option(metavar="REV", help="The commit to judge. Default: the tree as it is.")] = "",
     family: options.Family = None,
@@ -107,20 +118,14 @@ def command(
     folder's repository. Base and head alike: a test of the gate itself. Without --case and --tag: cases tagged quick.
     """
     begun = time.monotonic()
+    options.refuse_beside(context, MEANT)
     store = options.store(results)
     gates = store.gates
     if watch:
-        found = watched(*_of_one_machine(_comparable(gates), _comparable(store.calibrations)))
-        if format is Format.JSON:
-            _terminal.put(json.dumps(found.to_json(), indent=1))
-        else:
-            _terminal.put(report.show_watched(found, width=_terminal.width(), color=_terminal.color()))
+        _show_watched(store, format)
         return
     if replay:
-        found_again = replayed(_recorded(replay, store))
-        how = format.value if format is Format.MARKDOWN else "table"
-        shown = report.show_replayed(found_again, how, width=_terminal.width(), color=_terminal.color())
-        _terminal.put(shown)
+        _show_replayed(replay, store, format)
         return
     state = "finished"
     if show:
@@ -170,6 +175,32 @@ def command(
     if format is not Format.TABLE:
         _terminal.say(judged.result.sentence)
     raise typer.Exit(judged.result.exit_code)
+
+
+def _show_watched(store: Store, format: Format) -> None:
+    _refuse_format("--watch", format, (Format.TABLE, Format.JSON))
+    gates, calibrations = _comparable(store.gates), _comparable(store.calibrations)
+    if not (gates or calibrations):
+        raise UsageError(
+            f"No gate and no calibration by method {METHOD_VERSION} is in {store.root}: "
+            "`gemmgate gate --base HEAD --head HEAD` makes one; or name another folder with --results."
+        )
+    found = watched(*_of_one_machine(gates, calibrations))
+    if format is Format.JSON:
+        _terminal.put(json.dumps(found.to_json(), indent=1))
+    else:
+        _terminal.put(report.show_watched(found, width=_terminal.width(), color=_terminal.color()))
+
+
+def _show_replayed(asked: str, store: Store, format: Format) -> None:
+    _refuse_format("--replay", format, (Format.TABLE, Format.MARKDOWN))
+    found = replayed(_recorded(asked, store))
+    _terminal.put(report.show_replayed(found, format.value, width=_terminal.width(), color=_terminal.color()))
+
+
+def _refuse_format(mode: str, format: Format, shown_as: tuple[Format, ...]) -> None:
+    if format not in shown_as:
+        raise UsageError(f"--format {format.value} means nothing with {mode}: it has {' and '.join(shown_as)}.")
 
 
 def _architectures(asked: tuple[str, ...]) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ KERNELS = (
 
 
 def command(
+    context: typer.Context,
     kernel: Annotated[
         list[str] | None,
         typer.Option(metavar="PATH", help="family/implementation/case instead of the usual six; may be repeated."),
@@ -59,6 +60,7 @@ def command(
     off, how much ten readings scatter, how many seconds they take. Needs an NVIDIA GPU.
     """
     begun = time.monotonic()
+    options.refuse_beside(context, {"show": ("picture", "format", "results")})
     store = options.store(results).timers
     if show:
         _put(store.load(show), format, picture)

@@ -39,6 +39,7 @@ _SPARED_CORES = 2
 
 @options.grouped
 def command(
+    context: typer.Context,
     selected: options.Selected,
     device: options.Device = "auto",
     seconds: Annotated[
@@ -74,6 +75,7 @@ def command(
     Without --case and --tag: the cases tagged quick. Every candidate's time is kept below results/tunings.
     """
     begun = time.monotonic()
+    options.refuse_beside(context, {"show": ("format", "results")})
     store = options.store(results).tunings
     if show:
         _put(store.load(show), format)
