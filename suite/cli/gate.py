@@ -28,7 +28,7 @@ from gemmgate.suite.judgement import Judgement, judgement
 from gemmgate.suite.records import METHOD_VERSION, Run
 from gemmgate.suite.replay import replay as replayed
 from gemmgate.suite.report import units
-from gemmgate.suite.store import Store
+from gemmgate.suite.store import OtherKindError, Store
 from gemmgate.suite.watch import watched, whole
 
 ORDER = 55
@@ -253,8 +253,11 @@ def _rings_in_vain(run: Run) -> bool:
 
 
 def _of_either(name: str, store: Store) -> Run:
-    known = [info.id for info in store.gates.runs()]
-    return (store.gates if name in known else store.calibrations).load(name)
+    """Of a calibration, or else of a gate."""
+    try:
+        return store.calibrations.load(name)
+    except OtherKindError:
+        return store.gates.load(name)
 
 
 def _of_one_machine(gates: list[Run], calibrations: list[Run]) -> tuple[list[Run], list[Run]]:
