@@ -116,6 +116,23 @@ def test_bad_input_is_one_sentence(invoke: Invoke, arguments: tuple[str, ...], s
     assert said in result.stderr and result.stderr.count("\n") <= 3
 
 
+@pytest.mark.parametrize("option", ["--base-python", "--head-python"])
+@pytest.mark.parametrize(
+    ("script", "printed"),
+    [("", "nothing"), ("exit 1", "nothing"), ("echo hello", "hello"), ("echo Python 2", "Python 2")],
+)
+def test_a_program_that_is_no_python(invoke: Invoke, tmp_path: Path, option: str, script: str, printed: str) -> None:
+    """A program that prints nothing, something else or fails is no interpreter: exit code 2 and what it printed."""
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    result = invoke("gate", "--base", "HEAD", option, str(program))
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"gemmgate: {program} is no Python 3 interpreter: asked for its version, it printed {printed}.\n"
+    )
+
+
 def test_a_stored_gate_is_not_resumed_with_other_options(store: Store, invoke: Invoke) -> None:
     """`--resume` beside a base, a selection or a cache state is refused."""
     keep(store, unchanged())
