@@ -180,6 +180,33 @@ def test_a_results_folder_that_is_not_there_has_no_gates(invoke: Invoke, option:
     assert "in no-such-folder" in result.stderr and result.stderr.startswith("gemmgate: No ")
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("static --target sm_90", "--cache"),
+        ("explain HEAD HEAD --impl triton_split_k --target sm_90", "--keep"),
+    ],
+)
+@pytest.mark.parametrize("place", ["a-file", "a-file/below", "/dev/null", "/proc/below"])
+def test_a_folder_that_takes_no_files(invoke: Invoke, tmp_path: Path, words: str, option: str, place: str) -> None:
+    """A file or a place without files, named as the folder to write in, is a sentence before anything is compiled."""
+    (tmp_path / "a-file").touch()
+    folder = tmp_path / place
+    result = invoke(*words.split(), "--family", "dense_splitk", "--case", "m16-n16-k4096-bf16", option, str(folder))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"Cannot write in {folder}: " in result.stderr
+    assert result.stderr.endswith(f", or name another folder with {option}.\n")
+
+
+@pytest.mark.parametrize("words", ["runs", "show", "history", "gate --watch", "calibrate --show latest", "run"])
+def test_results_that_are_a_file(invoke: Invoke, tmp_path: Path, words: str) -> None:
+    """A file given as the folder of results is refused by what reads and by what writes there."""
+    (tmp_path / "a-file").touch()
+    result = invoke(*words.split(), "--results", str(tmp_path / "a-file"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"--results {tmp_path / 'a-file'} is no folder" in result.stderr
+
+
 @pytest.mark.parametrize(("option", "value"), [("--seconds", "inf"), ("--seconds", "1e300"), ("--seed", "9" * 30)])
 def test_numbers_that_nothing_can_hold(invoke: Invoke, option: str, value: str) -> None:
     """A time beyond all clocks or a seed beyond all generators is refused before anything is measured."""

@@ -115,6 +115,7 @@ def _calls(
     tiles: list[Mapping[str, Any] | None],
 ) -> tuple[Call, ...]:
     """Both sides, on the GPU that is here or for a target."""
+    _options.writable_folder("--keep", keep)
     caches = [_empty(keep / name / "cache") for name in "ab"]
     both = list(zip(sides, caches, tiles, strict=True))
     if not target:

@@ -94,7 +94,7 @@ def command(
         tuple(suite or ()),
     )
     choices = chosen(options.families(suite), selection)  # what does not exist is said before anything starts
-    store, folder = options.store(results), cache or _default_cache()
+    store, folder = options.store(results), options.writable_folder("--cache", cache or _default_cache())
     overlay = own_overlay()
     base = _Base.find(against, store, overlay) if against else None
     run = _begin(request, commit)
