@@ -90,6 +90,7 @@ def test_a_stored_calibration_is_shown_as_json(
         (("--cache", "tepid"), "--cache one of"),
         (("--device", "tpu"), "No device matches 'tpu'"),
         (("--resume", "latest"), "measure one with `gemmgate calibrate`"),
+        (("--commit", "no-such-commit"), "--commit 'no-such-commit'"),
         (("--family", "nothing"), "No family matches"),
     ],
 )

@@ -48,7 +48,6 @@ class Asked:
     cache: str
     resume: str
     suites: tuple[Path, ...]
-    command: str
     static: tuple[str, ...] = ()
     """Architectures and machines that what changed is compiled for; empty for none."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 import time
 from enum import StrEnum
@@ -151,7 +150,6 @@ def command(
             cache,
             resume,
             tuple(suite or ()),
-            options.command_line(sys.argv[1:]),
             _architectures(options.globs("--static", static)),
         )
         with tempfile.TemporaryDirectory(prefix="gemmgate-gate-") as folder:
