@@ -21,8 +21,9 @@ from gemmgate.suite.catalog import Catalog, Choice, Item, Selection
 from gemmgate.suite.errors import CannotMeasureError, GemmgateError, UsageError
 
 _ASK = (
-    "import json, sys; from gemmgate.suite import offers; "
-    "sys.stdout.write(json.dumps(offers.answer(json.loads(sys.argv[1]))))"
+    "import json, os, sys; out = os.fdopen(os.dup(1), 'w'); os.dup2(2, 1); "  # families may print as they are imported
+    "from gemmgate.suite import offers; "
+    "print('', json.dumps(offers.answer(json.loads(sys.argv[1]))), sep='\\n', end='', file=out, flush=True)"
 )
 _DEADLINE_S = 120.0
 
@@ -136,7 +137,7 @@ def ask_each(
         UsageError(reply["error"])
         if "error" in reply
         else [Offer(**{**offer, "case": Case.from_json(offer["case"])}) for offer in reply["offers"]]
-        for reply in json.loads(done.stdout)
+        for reply in json.loads(done.stdout.rpartition("\n")[2])
     ]
 
 

@@ -90,6 +90,7 @@ def test_a_stored_calibration_is_shown_as_json(
         (("--cache", "tepid"), "--cache one of"),
         (("--device", "tpu"), "No device matches 'tpu'"),
         (("--resume", "latest"), "measure one with `gemmgate calibrate`"),
+        (("--commit", "no-such-commit"), "--commit 'no-such-commit'"),
         (("--family", "nothing"), "No family matches"),
     ],
 )
@@ -108,10 +109,14 @@ def test_bad_input_is_one_sentence(
     assert said in err
 
 
-def test_what_is_resumed_cannot_be_selected_anew(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--resume` with another selection is refused."""
-    calibrated(store)
-    assert invoke(monkeypatch, "calibrate", "--resume", "latest", "--case", "m*") == 2
+def test_what_is_resumed_cannot_be_selected_anew(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--resume` with another selection, cache state or other inputs is refused."""
+    calibrated(store, selection={"cache": "cold", "seed": 0, "data": "normal", "items": []})
+    for option, value in (("--case", "m*"), ("--cache", "hot"), ("--seed", "5"), ("--data", "zeros")):
+        assert invoke(monkeypatch, "calibrate", "--resume", "latest", option, value) == 2
+        assert option in capsys.readouterr().err
 
 
 def test_calibrations_stand_apart_from_runs(store: Store) -> None:

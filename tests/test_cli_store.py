@@ -7,12 +7,14 @@ import csv
 import io
 import json
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 
 from gemmgate.suite.cli import show
 from gemmgate.suite.store import Store
+from gemmgate.suite.store.folder import Kind
 from tests.program import ID, Invoke, invoke, make_store, store  # noqa: F401  fixtures among them
 from tests.stored import H200, STACK, interrupted, make_row, make_run, stored, write_baseline
 
@@ -175,6 +177,50 @@ def test_no_runs(invoke: Invoke) -> None:
     result = invoke("runs", "--machine", "nvidia*")
     assert result.exit_code == 0
     assert "`gemmgate run` measures one" in result.stderr
+
+
+# kinds
+
+SHOWN_BY = {
+    "runs": "show",
+    "calibrations": "calibrate --show",
+    "timers": "timers --show",
+    "tunings": "tune --show",
+    "gates": "gate --show",
+}
+
+
+@pytest.mark.parametrize(("kind", "asked"), list(permutations(SHOWN_BY, 2)))
+def test_what_is_of_another_kind_is_said(store: Store, invoke: Invoke, kind: Kind, asked: Kind) -> None:
+    """An id or a path of another kind ends with exit code 2 and the command that shows it, whatever else is stored."""
+    path = stored(Store(store.root, kind), make_run())
+    for _ in range(2):
+        for name in (ID, str(path)):
+            result = invoke(*SHOWN_BY[asked].split(), name)
+            assert (result.exit_code, result.stdout) == (2, "")
+            assert f"{name} is a " in result.stderr
+            assert f"`gemmgate {SHOWN_BY[kind]} {name}` shows it" in result.stderr
+        stored(Store(store.root, asked), make_run("20261130T100000Z-bbbbbbbbbb"))
+
+
+def test_a_run_is_of_its_kind_wherever_it_lies(store: Store, invoke: Invoke, tmp_path: Path) -> None:
+    """A gate that was copied out of its folder is known as one, finished or not; a run without a command is taken."""
+    made = make_run(command="gemmgate --debug gate --base main")
+    for path in (
+        stored(store.gates, made),
+        interrupted(store.gates, make_run("20261130T100000Z-bbbbbbbbbb", command=made.command)),
+    ):
+        copy = path.replace(tmp_path / path.name)
+        assert "is a gate and no run: `gemmgate gate --show" in invoke("show", str(copy)).stderr
+    nameless = stored(store, make_run()).replace(tmp_path / "nameless.parquet")
+    assert invoke("show", str(nameless)).exit_code == 0
+
+
+def test_what_several_commands_make_is_a_run(store: Store) -> None:
+    """What `try`, `static` and `run` made is read as a run."""
+    for number, command in enumerate(("try own.py:f", "static", "run --tag quick")):
+        path = stored(store, make_run(f"2026113{number}T100000Z-bbbbbbbbbb", command=f"gemmgate {command}"))
+        assert store.load(str(path)).rows
 
 
 # compare

@@ -38,7 +38,7 @@ def sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sides:
     """Two copies of this tree, whose caches lie in a folder of the test."""
     monkeypatch.setenv("GEMMGATE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "sides").mkdir()
-    asked = Asked("", "", Selection(), "auto", None, False, ("", ""), True, "", "", (), "")
+    asked = Asked("", "", Selection(), "auto", None, False, ("", ""), True, "", "", ())
     return make_sides(asked, Checkouts(tmp_path / "sides"))
 
 

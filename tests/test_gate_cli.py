@@ -116,11 +116,30 @@ def test_bad_input_is_one_sentence(invoke: Invoke, arguments: tuple[str, ...], s
     assert said in result.stderr and result.stderr.count("\n") <= 3
 
 
+@pytest.mark.parametrize("option", ["--base-python", "--head-python"])
+@pytest.mark.parametrize(
+    ("script", "printed"),
+    [("", "nothing"), ("exit 1", "nothing"), ("echo hello", "hello"), ("echo Python 2", "Python 2")],
+)
+def test_a_program_that_is_no_python(invoke: Invoke, tmp_path: Path, option: str, script: str, printed: str) -> None:
+    """A program that prints nothing, something else or fails is no interpreter: exit code 2 and what it printed."""
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    result = invoke("gate", "--base", "HEAD", option, str(program))
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"gemmgate: {program} is no Python 3 interpreter: asked for its version, it printed {printed}.\n"
+    )
+
+
 def test_a_stored_gate_is_not_resumed_with_other_options(store: Store, invoke: Invoke) -> None:
-    """`--resume` beside a base or a selection is refused."""
+    """`--resume` beside a base, a selection or a cache state is refused."""
     keep(store, unchanged())
-    assert invoke("gate", "--resume", "latest", "--base", "HEAD").exit_code == 2
-    assert invoke("gate", "--resume", "latest", "--case", "a").exit_code == 2
+    for options in (("--base", "HEAD"), ("--case", "a"), ("--cache", "hot")):
+        result = invoke("gate", "--resume", "latest", *options)
+        assert result.exit_code == 2
+        assert "goes on with what that gate began with" in result.stderr
 
 
 @pytest.mark.usefixtures("few")
@@ -202,7 +221,8 @@ def test_noise_comes_from_blocks_of_unchanged_code() -> None:
 @pytest.mark.usefixtures("few")
 def test_the_watch_is_shown(store: Store, invoke: Invoke) -> None:
     """`--watch` says the bound on false alarms in words and in JSON, and with nothing stored how to begin."""
-    assert "No gate of unchanged code is stored" in invoke("gate", "--watch").stdout
+    nothing = invoke("gate", "--watch")
+    assert nothing.exit_code == 2 and "`gemmgate gate --base HEAD --head HEAD` makes one" in nothing.stderr
     keep(store, unchanged())
     assert "0 false alarms in 1 gate of unchanged code: at most 97.5% of gates" in invoke("gate", "--watch").stdout
     data = json.loads(invoke("gate", "--watch", "--format", "json").stdout)

@@ -179,6 +179,14 @@ def test_a_selection_that_a_side_lacks_is_said_in_its_words(tmp_path: Path, repo
         offers.ask(str(tmp_path / "no-python"), side.overlay, side.suites, EVERYTHING)
 
 
+def test_a_family_that_prints_offers_its_cases(tmp_path: Path, repository: Path) -> None:
+    """What a family prints as it is imported is no part of its side's answer."""
+    init = repository / "families" / "row_sums" / "__init__.py"
+    init.write_text(init.read_text() + "\nprint('hello from a family')\n")
+    side = made(tmp_path, repository).side("head", "")
+    assert len(offers.ask(sys.executable, side.overlay, side.suites, EVERYTHING)) == 2
+
+
 def test_a_worker_on_another_sides_kernels_is_refused(tmp_path: Path, repository: Path) -> None:
     """A side whose package points at other kernels than its own folder holds never measures anything."""
     side = made(tmp_path, repository).side("base", "HEAD")

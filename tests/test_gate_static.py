@@ -109,7 +109,7 @@ def compile_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable
     sides = Sides({BASELINE: made.side("base", "main"), CANDIDATE: made.side("head")}, {})
     head = sides.trees[CANDIDATE]
     both = offers.ask(sys.executable, head.overlay, head.suites, Selection(implementations=("torch_sum",)))
-    asked = Asked("main", "", Selection(), "cpu", None, False, ("", ""), True, "", "", (), "", ("sm_80", "h100-nvl"))
+    asked = Asked("main", "", Selection(), "cpu", None, False, ("", ""), True, "", "", (), ("sm_80", "h100-nvl"))
 
     def requests(sources: tuple[str, str], measured: str = "", **fields: object) -> list[Request]:
         seen: list[Request] = []

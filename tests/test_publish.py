@@ -59,12 +59,13 @@ def test_asv_compares_what_was_published(publish: Publish, repository: tuple[Pat
     [
         (["--machine", "tpu*"], "No machine matches 'tpu*'"),
         (["--html", "."], "would be emptied"),
+        (["--html", "conftest.py"], "Cannot write in conftest.py: File exists."),
     ],
 )
 def test_publish_refuses(
     publish: Publish, options: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An unknown machine, and a folder with other things in it, end with exit code 2 and a sentence."""
+    """An unknown machine, a folder with other things in it and a file end with exit code 2 and a sentence."""
     monkeypatch.chdir(ROOT / "tests")
     assert publish(*options) == 2
     assert said in capsys.readouterr().err

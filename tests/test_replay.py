@@ -14,8 +14,10 @@ from gemmgate.suite.records import Row, Run
 from gemmgate.suite.replay import replay
 from gemmgate.suite.report import show_replayed
 from gemmgate.suite.store import Store
+from tests.gate_world import GateWorld, Played
 from tests.program import Invoke, invoke, store
 from tests.runs import H200, run
+from tests.stored import stored
 from tests.test_calibration import block
 
 __all__ = ["invoke", "store"]
@@ -97,3 +99,25 @@ def test_nothing_to_replay_is_said(invoke: Invoke) -> None:
     """Without a run by the present method, bad input with the command that makes one."""
     result = invoke("gate", "--replay", "all")
     assert result.exit_code == 2 and "gemmgate calibrate --power" in result.stderr
+
+
+def test_a_gate_of_changed_code_is_not_replayed(store: Store, invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gate of two trees is refused by its id and its path, left out of all and counted; one of one tree is played."""
+    monkeypatch.setattr(gate, "replayed", partial(replay, gates=5, gates_a_case=5))
+    changed = Played(GateWorld({"a": 0.05}), everything=True).run
+    same = {**changed.selection, "head": {**changed.selection["head"], "tree": changed.selection["base"]["tree"]}}
+    path = stored(store.gates, replace(changed, rows=()), *changed.rows)
+    for name in (changed.id, str(path)):
+        refused = invoke("gate", "--replay", name)
+        assert refused.exit_code == 2
+        assert f"--replay {changed.id}: a gate of changed code" in refused.stderr
+    assert invoke("gate", "--replay", "all").exit_code == 2
+    unchanged = replace(changed, id="20260201T120000Z-0a1b2c3d4e", selection=same)
+    partly = replace(unchanged, id="20260202T120000Z-0a1b2c3d4e", selection={**same, "everything": False})
+    for gated in (unchanged, partly):
+        stored(store.gates, replace(gated, rows=()), *gated.rows)
+    assert invoke("gate", "--replay", partly.id).exit_code == 2
+    assert invoke("gate", "--replay", unchanged.id).exit_code == 0
+    shown = invoke("gate", "--replay", "all")
+    assert shown.exit_code == 0
+    assert "left out: 2 gates of changed code" in shown.stderr

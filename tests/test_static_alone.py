@@ -42,6 +42,14 @@ def test_a_refusal_of_triton_keeps_its_sentence_and_line() -> None:
     assert said(RuntimeError("PTXAS error\nstderr:\nptxas fatal : (C7600) no")) == "(C7600) no"
 
 
+def test_a_cache_that_is_a_file_knows_nothing(tmp_path: Path) -> None:
+    """Where no folder can be, nothing is remembered, and that is no error of who asks."""
+    (tmp_path / "file").touch()
+    store = FactStore(tmp_path / "file")
+    assert (store.read_kernel("key"), store.read_request("key")) == (None, None)
+    store.write_request("key", [])
+
+
 def test_a_cache_without_space_remembers_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a full disk a request is not remembered, no half file is left, and nothing fails for that."""
 

@@ -21,6 +21,7 @@ from gemmgate.suite.errors import UnreadableError
 from gemmgate.suite.records import Run
 from gemmgate.suite.store import Store
 from gemmgate.suite.tuning.picks import PICK, picks, skipped
+from tests.called import called
 from tests.program import program
 
 SUITE = Path(__file__).parent / "suites_tuning"
@@ -92,10 +93,11 @@ def test_every_candidate_is_kept(tuned: Tuned) -> None:
     assert len({row.id for row in tuned.run.rows}) == len(tuned.run.rows)
 
 
-def test_a_stored_tuning_is_shown(tuned: Tuned, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stored_tuning_is_shown(tuned: Tuned) -> None:
     """`--show` prints the pick with its tile and searches nothing."""
-    assert tune(tuned.store.root.parent, "--show", tuned.run.id, "--format", "markdown") == 0
-    assert "kind=best warps=2" in capsys.readouterr().out
+    result = called("tune", "--show", tuned.run.id, "--format", "markdown", "--results", tuned.store.root)
+    assert result.exit_code == 0
+    assert "kind=best warps=2" in result.stdout
 
 
 def test_a_plan_counts_and_searches_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

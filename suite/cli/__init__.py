@@ -13,16 +13,17 @@ import ast
 import importlib
 import sys
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import gemmgate
 from gemmgate.suite.cli import _terminal
-from gemmgate.suite.errors import UNJUDGED, CannotMeasureError, unknown
+from gemmgate.suite.errors import UNJUDGED, CannotMeasureError, UsageError, unknown
 
 _LAST = 1000
 
@@ -55,6 +56,28 @@ def _described(path: Path) -> Found:
     return Found(order, path.stem.strip("_").replace("_", "-"), path.stem, summary)
 
 
+class Command(TyperCommand):
+    """A command that takes no empty text, as of a script's unset variable, for an option that was left out."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuses it among the words as they were typed: of a path, empty and `.` are the same later on."""
+        typed, _, _ = self.make_parser(ctx).parse_args([*args])
+        for parameter in self.params:
+            name = str(parameter.name)
+            is_free = parameter.nargs == -1  # another program's arguments
+            if not is_free and not all(word.strip() for word in _words(typed.get(name))):
+                said = parameter.opts[0] if parameter.param_type_name == "option" else name.upper()
+                raise UsageError(f"{said} is empty: give it a value, or leave it out.")
+        return super().parse_args(ctx, args)
+
+
+def _words(typed: Any) -> Sequence[str]:
+    """One text, or several where an option may be repeated; a flag has none."""
+    if isinstance(typed, str):
+        return [typed]
+    return typed if isinstance(typed, Sequence) else ()
+
+
 class Commands(TyperGroup):
     """Imports a command when it is called, and turns errors into sentences and exit codes."""
 
@@ -75,7 +98,7 @@ class Commands(TyperGroup):
                 "`nox -s bench` sets up an environment that has everything."
             ) from error
         alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        alone.command(cmd_name)(module.command)
+        alone.command(cmd_name, cls=Command)(module.command)
         return typer.main.get_command(alone)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,7 @@ from gemmgate.suite.workers import Worker, private_caches
 
 KEPT_CACHES = 8
 """Compiler caches of sides that stay: those used last."""
+_ANSWERS_WITHIN_S = 30.0
 _CLOSED = ("exclusive_thread", "prohibited")
 
 
@@ -46,7 +48,6 @@ class Asked:
     cache: str
     resume: str
     suites: tuple[Path, ...]
-    command: str
     static: tuple[str, ...] = ()
     """Architectures and machines that what changed is compiled for; empty for none."""
 
@@ -65,9 +66,8 @@ class Sides:
 def make_sides(asked: Asked, checkouts: Checkouts) -> Sides:
     """The sides that were asked for. Raises `UsageError` where a commit or an interpreter does not exist."""
     pythons = [python or sys.executable for python in asked.pythons]
-    for python in pythons:
-        if shutil.which(python) is None:
-            raise UsageError(f"There is no interpreter {python}.")
+    for python in filter(None, asked.pythons):
+        _refuse_no_python(python)
     trees = {
         BASELINE: checkouts.side(BASELINE, asked.base),
         CANDIDATE: checkouts.side(CANDIDATE, asked.head),
@@ -77,6 +77,27 @@ def make_sides(asked: Asked, checkouts: Checkouts) -> Sides:
         for (side, tree), python in zip(trees.items(), pythons, strict=True)
     }
     return Sides(trees, launch)
+
+
+def _refuse_no_python(program: str) -> None:
+    """Before anything is asked of it: what else a program does with such words would read as a broken side."""
+    if shutil.which(program) is None:
+        raise UsageError(f"There is no interpreter {program}.")
+    try:
+        done = subprocess.run(
+            [program, "-c", "import sys; print('Python', sys.version_info[0])"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_ANSWERS_WITHIN_S,
+            check=False,
+        )
+        printed = done.stdout.strip().splitlines() or ["nothing"]
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"{program} is no Python interpreter: {error}.") from error
+    if printed[-1] != "Python 3":  # a site's own code may have printed before
+        raise UsageError(f"{program} is no Python 3 interpreter: asked for its version, it printed {printed[-1]:.80}.")
 
 
 def side_caches(side: SideTree, python: str) -> dict[str, str]:

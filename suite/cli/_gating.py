@@ -18,6 +18,7 @@ from gemmgate.suite.block_values import BASELINE, CANDIDATE
 from gemmgate.suite.catalog import Item, Selection
 from gemmgate.suite.checkouts import ACCEPTED, Checkouts, SideTree
 from gemmgate.suite.cli import _terminal
+from gemmgate.suite.cli._beginning import begin_run
 from gemmgate.suite.cli._compiled_ahead import compile_ahead
 from gemmgate.suite.cli._compiled_sides import compile_sides
 from gemmgate.suite.cli._foresee import costs_on, noise_of_items
@@ -35,6 +36,7 @@ from gemmgate.suite.cli._gate_sides import (
 )
 from gemmgate.suite.cli._measuring import CACHES
 from gemmgate.suite.cli._progress import BlockDisplay
+from gemmgate.suite.commits import Commit
 from gemmgate.suite.duet import Duet, DuetPlan
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.forecast import Costs, forecast
@@ -43,8 +45,7 @@ from gemmgate.suite.judged_static import KIND
 from gemmgate.suite.locks import board_lock
 from gemmgate.suite.looks import Noise
 from gemmgate.suite.offers import Offer
-from gemmgate.suite.outcomes import utc_now
-from gemmgate.suite.records import Machine, Run, Stack, run_id
+from gemmgate.suite.records import Machine, Run, Stack
 from gemmgate.suite.store import Journal, Store
 
 
@@ -159,7 +160,6 @@ def _run(
 ) -> Run:
     base, head = (sides.trees[side] for side in (BASELINE, CANDIDATE))
     both, missing, fresh, left = ([[o.case.family, o.case.name, o.implementation] for o in of] for of in found)
-    utc = utc_now()
     accepted = checkouts.read(base, ACCEPTED) or ""
     read_acceptances(accepted, ACCEPTED)  # what is wrong with it is said before anything is measured
     selection: dict[str, Any] = {
@@ -179,16 +179,7 @@ def _run(
         "accepted": accepted,
         "suites": [str(suite) for suite in asked.suites],
     }
-    return Run(
-        id=run_id(utc, head.commit, dirty=head.dirty),
-        utc=utc,
-        commit=head.commit,
-        dirty=head.dirty,
-        machine=machine,
-        stack=stacks[CANDIDATE],
-        selection=selection,
-        command=asked.command,
-    )
+    return begin_run(machine, stacks[CANDIDATE], selection, Commit(head.commit, dirty=head.dirty))
 
 
 def _told(side: SideTree, python: str) -> dict[str, Any]:
@@ -203,9 +194,11 @@ def _told(side: SideTree, python: str) -> dict[str, Any]:
 
 def _resumed(asked: Asked, earlier: Run) -> Asked:
     """The options of the gate that is resumed, under the present device and patience."""
-    if asked.base or asked.head or asked.selection != Selection() or any(asked.pythons) or asked.suites:
+    sides = (asked.base, asked.head, *asked.pythons)
+    if any(sides) or asked.selection != Selection() or asked.suites or asked.cache:
         raise UsageError(
-            f"--resume {asked.resume} goes on with what that gate began with: leave out sides, selection and --suite."
+            f"--resume {asked.resume} goes on with what that gate began with: leave out sides, selection, --suite "
+            "and --cache."
         )
     told = earlier.selection
     return replace(

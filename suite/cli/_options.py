@@ -12,10 +12,11 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -29,6 +30,7 @@ from gemmgate.suite.models import read_model
 from gemmgate.suite.shapefiles import read_shapes
 from gemmgate.suite.shapes import Made, dtype_word, make_cases
 from gemmgate.suite.store import Store
+from gemmgate.suite.store.files import explained
 
 Family = Annotated[list[str] | None, typer.Option("--family", metavar="GLOB,...", help="Families; may be repeated.")]
 Case = Annotated[list[str] | None, typer.Option("--case", metavar="GLOB,...", help="Cases, such as '*k32768*'.")]
@@ -199,6 +201,22 @@ def _whole_numbers(option: str, text: str) -> list[int]:
     return [int(word) for word in dict.fromkeys(words)]
 
 
+def refuse_beside(context: typer.Context, meant: Mapping[str, Collection[str]]) -> None:
+    """Refuses what was typed beside a mode, such as `--show`, in which it would do nothing.
+
+    `meant` maps each mode, by its parameter, to the parameters that have a meaning beside it.
+    """
+    typed = {
+        str(parameter.name): parameter.opts[0]
+        for parameter in context.command.params
+        if getattr(context.get_parameter_source(str(parameter.name)), "name", "") == "COMMANDLINE"
+    }
+    mode = next((mode for mode in meant if mode in typed), "")
+    other = next((name for name in typed if mode and name != mode and name not in meant[mode]), "")
+    if other:
+        raise UsageError(f"{typed[other]} means nothing with {typed[mode]}: leave one of the two out.")
+
+
 def device(text: str) -> str:
     """Refuses what is no device's name; whether there is such a device here, a worker finds out."""
     if not DEVICES.fullmatch(text):
@@ -209,10 +227,20 @@ def device(text: str) -> str:
 def store(results: Path | None) -> Store:
     """The store of `--results`, or of the checkout that the current folder is in, or of ./results."""
     if results is not None:
+        if results.exists() and not results.is_dir():
+            raise UsageError(f"--results {results} is no folder: name the one that has runs/ in it, or a new one.")
         return Store(results)
     here = Path.cwd()
     checkout = next((folder for folder in (here, *here.parents) if _is_ours(folder / "pyproject.toml")), here)
     return Store(Path(os.path.relpath(checkout / "results")))
+
+
+def writable_folder(option: str, folder: Path) -> Path:
+    """The folder, made where it is missing; raises `UnwritableError` where it takes no file, before any work begins."""
+    with explained("write in", folder, f", or name another folder with {option}."):
+        folder.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=folder).close()
+    return folder
 
 
 def _is_ours(project: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,13 +13,13 @@ from rich.console import Console
 
 from gemmgate.suite import loop
 from gemmgate.suite.catalog import Catalog, Choice, Selection, offered
-from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
+from gemmgate.suite.cli._beginning import begin_run
 from gemmgate.suite.cli._measuring import measure_limits, run_loop, too_short, usual_caches
 from gemmgate.suite.commits import Commit, describe_commit
 from gemmgate.suite.errors import CannotMeasureError, UsageError
-from gemmgate.suite.outcomes import row_of, utc_now
-from gemmgate.suite.records import Row, Run, run_id
+from gemmgate.suite.outcomes import row_of
+from gemmgate.suite.records import Row, Run
 from gemmgate.suite.report import units
 from gemmgate.suite.report.trial import is_wrong
 from gemmgate.suite.store import Store
@@ -97,22 +96,13 @@ class Trial:
         commit: Commit,
     ) -> Run:
         """The run after its checks, without rows; `timed` are the choices that can be timed."""
-        utc = utc_now()
         checked = [choice.case.name for choice, _ in zip(choices, outcomes, strict=False)]
-        return Run(
-            id=run_id(utc, commit.name, dirty=commit.dirty),
-            utc=utc,
-            commit=commit.name,
-            dirty=commit.dirty,
-            machine=self.worker.machine,
-            stack=self.worker.stack,
-            selection={
-                **selection.to_json(),
-                "caches": list(usual_caches(self.worker)),
-                "tried": {**self.tried, "checked": checked, "of": len(choices), "timed": bool(timed)},
-            },
-            command=options.command_line(sys.argv[1:]),
-        )
+        conditions = {
+            **selection.to_json(),
+            "caches": list(usual_caches(self.worker)),
+            "tried": {**self.tried, "checked": checked, "of": len(choices), "timed": bool(timed)},
+        }
+        return begin_run(self.worker.machine, self.worker.stack, conditions, commit)
 
     def failed(self, choices: Sequence[Choice], outcomes: Sequence[Mapping[str, Any]]) -> list[Row]:
         """A row for each case whose check failed."""

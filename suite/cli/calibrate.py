@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +10,7 @@ from contextlib import ExitStack
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -23,6 +22,7 @@ from gemmgate.suite.calibration import calibration, calibration_json
 from gemmgate.suite.catalog import Catalog, Choice, Item, Selection
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
+from gemmgate.suite.cli._beginning import begin_run
 from gemmgate.suite.cli._gate_sides import alone_on
 from gemmgate.suite.cli._measuring import CACHES, measure_limits
 from gemmgate.suite.cli._progress import BlockDisplay
@@ -31,9 +31,8 @@ from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.edits import EXTRA_TRIP, edited_overlay
 from gemmgate.suite.errors import CannotMeasureError, UsageError
 from gemmgate.suite.measure.limits import roof_s
-from gemmgate.suite.outcomes import utc_now
 from gemmgate.suite.pairs import EDITED, SIDES, LaunchSide
-from gemmgate.suite.records import Limits, Run, run_id
+from gemmgate.suite.records import Limits, Run
 from gemmgate.suite.spread import key, spread
 from gemmgate.suite.store import Journal
 from gemmgate.suite.turns import Alone
@@ -61,6 +60,7 @@ class Format(StrEnum):
 
 @options.grouped
 def command(
+    context: typer.Context,
     selected: options.Selected,
     device: options.Device = "auto",
     blocks: Annotated[
@@ -96,6 +96,7 @@ def command(
     smallest change that the gate can find and how often it would ring in vain. Later runs use the roofs.
     """
     begun = time.monotonic()
+    options.refuse_beside(context, {"show": ("format", "results")})
     store = options.store(results).calibrations
     if show:
         reading = store.read(show)
@@ -109,11 +110,10 @@ def command(
     known = options.families(suites)
     selection = selected.selection()
     earlier = store.load(resume) if resume else None
-    if earlier and selection != Selection():
-        raise UsageError(
-            f"--resume {resume} measures what it began with: leave out --family, --case, --impl and --tag."
-        )
+    if earlier:
+        _refuse_other_conditions(earlier, selection, cache, seed, data)
     choices = known.select(selection)
+    committed = describe_commit(own_overlay(), commit)
     worker = Worker(options.device(device), suites=suites)
     try:
         limits = earlier.limits if earlier and earlier.limits.source else measure_limits(worker, long=True)
@@ -123,7 +123,9 @@ def command(
         else:
             items = _items(choices, selection, worker, limits)
             cache = cache or ("cold" if worker.target.is_gpu else "hot")
-        now = _run(worker, selection, items, {"cache": cache, "seed": seed, "data": data}, commit)
+        named = [[item.family.name, item.case.name, item.implementation] for item in items]
+        measured = {**selection.to_json(), "cache": cache, "seed": seed, "data": data, "items": named}
+        now = begin_run(worker.machine, worker.stack, measured, committed)
     finally:
         worker.close()
     modules = [(item.family.name, item.implementation) for item in items]
@@ -159,6 +161,15 @@ def command(
     _terminal.say(f"stored as {path}")
     if not values(finished.rows):
         raise CannotMeasureError("Not a single block could be measured: the lines above say why.")
+
+
+def _refuse_other_conditions(earlier: Run, selection: Selection, cache: str, seed: int, data: str) -> None:
+    told = earlier.selection
+    if selection != Selection() or cache or seed not in (0, told["seed"]) or data not in ("normal", told["data"]):
+        raise UsageError(
+            f"--resume {earlier.id} measures what it began with: leave out --family, --case, --impl, --tag, --cache, "
+            "--seed and --data."
+        )
 
 
 def _edited(stack: ExitStack) -> Path | None:
@@ -264,19 +275,3 @@ def _stored_items(known: Catalog, earlier: Run) -> list[Item]:
             raise UsageError(f"Calibration {earlier.id} has case '{case_name}', which '{family_name}' no longer has.")
         items.append(Item(family, case, implementation))
     return items
-
-
-def _run(worker: Worker, selection: Selection, items: Sequence[Item], conditions: dict[str, Any], commit: str) -> Run:
-    committed = describe_commit(own_overlay(), commit)
-    utc = utc_now()
-    named = [[item.family.name, item.case.name, item.implementation] for item in items]
-    return Run(
-        id=run_id(utc, committed.name, dirty=committed.dirty),
-        utc=utc,
-        commit=committed.name,
-        dirty=committed.dirty,
-        machine=worker.machine,
-        stack=worker.stack,
-        selection={**selection.to_json(), **conditions, "items": named},
-        command=options.command_line(sys.argv[1:]),
-    )

@@ -40,6 +40,7 @@ class Format(StrEnum):
 
 
 def command(
+    context: typer.Context,
     before: Annotated[str, typer.Argument(metavar="A", help="The earlier side: a commit, or a stored run.")],
     after: Annotated[str, typer.Argument(metavar="B", help="The later side.")],
     case: Annotated[str, typer.Option("--case", help="One case, by its name.")],
@@ -64,6 +65,9 @@ def command(
     Compares tile, algorithm, graph nodes, TTGIR, PTX and machine code, registers, spills, resident blocks and
     instructions. Without a GPU, or with --target, kernels are compiled for a GPU that is not here.
     """
+    _options.refuse_beside(
+        context, {"only_recorded": ("before", "after", "case", "impl", "family", "format", "results")}
+    )
     store = _options.store(results)
     sides = explain.source(before, store), explain.source(after, store)
     names = sides[0].name, sides[1].name
@@ -111,6 +115,7 @@ def _calls(
     tiles: list[Mapping[str, Any] | None],
 ) -> tuple[Call, ...]:
     """Both sides, on the GPU that is here or for a target."""
+    _options.writable_folder("--keep", keep)
     caches = [_empty(keep / name / "cache") for name in "ab"]
     both = list(zip(sides, caches, tiles, strict=True))
     if not target:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 import time
 from enum import StrEnum
@@ -27,12 +26,23 @@ from gemmgate.suite.judged import is_unchanged
 from gemmgate.suite.judgement import Judgement, judgement
 from gemmgate.suite.records import METHOD_VERSION, Run
 from gemmgate.suite.replay import replay as replayed
-from gemmgate.suite.store import Store
+from gemmgate.suite.report import units
+from gemmgate.suite.store import OtherKindError, Store
 from gemmgate.suite.watch import watched, whole
 
 ORDER = 55
 SUMMARY = "GITHUB_STEP_SUMMARY"
 """Environment variable with the file that GitHub shows as a job's summary."""
+MEANT = {
+    "watch": ("format", "results"),
+    "replay": ("format", "results"),
+    "show": ("format", "markdown", "junit", "as_json", "github", "results"),
+    "plan": (
+        *("base", "head", "family", "case", "impl", "tag", "device", "seconds", "everything", "base_python"),
+        *("head_python", "no_wait", "static", "cache", "suite", "results"),
+    ),
+}
+"""Parameters that have a meaning beside those that measure nothing."""
 
 
 class Format(StrEnum):
@@ -45,6 +55,7 @@ class Format(StrEnum):
 
 
 def command(
+    context: typer.Context,
     base: Annotated[str, typer.Option(metavar="REV", help="The commit to compare with.")] = "",
     head: Annotated[str, typer.Option(metavar="REV", help="The commit to judge. Default: the tree as it is.")] = "",
     family: options.Family = None,
@@ -106,20 +117,14 @@ def command(
     folder's repository. Base and head alike: a test of the gate itself. Without --case and --tag: cases tagged quick.
     """
     begun = time.monotonic()
+    options.refuse_beside(context, MEANT)
     store = options.store(results)
     gates = store.gates
     if watch:
-        found = watched(*_of_one_machine(_comparable(gates), _comparable(store.calibrations)))
-        if format is Format.JSON:
-            _terminal.put(json.dumps(found.to_json(), indent=1))
-        else:
-            _terminal.put(report.show_watched(found, width=_terminal.width(), color=_terminal.color()))
+        _show_watched(store, format)
         return
     if replay:
-        found_again = replayed(_recorded(replay, store))
-        how = format.value if format is Format.MARKDOWN else "table"
-        shown = report.show_replayed(found_again, how, width=_terminal.width(), color=_terminal.color())
-        _terminal.put(shown)
+        _show_replayed(replay, store, format)
         return
     state = "finished"
     if show:
@@ -145,7 +150,6 @@ def command(
             cache,
             resume,
             tuple(suite or ()),
-            options.command_line(sys.argv[1:]),
             _architectures(options.globs("--static", static)),
         )
         with tempfile.TemporaryDirectory(prefix="gemmgate-gate-") as folder:
@@ -171,6 +175,32 @@ def command(
     raise typer.Exit(judged.result.exit_code)
 
 
+def _show_watched(store: Store, format: Format) -> None:
+    _refuse_format("--watch", format, (Format.TABLE, Format.JSON))
+    gates, calibrations = _comparable(store.gates), _comparable(store.calibrations)
+    if not (gates or calibrations):
+        raise UsageError(
+            f"No gate and no calibration by method {METHOD_VERSION} is in {store.root}: "
+            "`gemmgate gate --base HEAD --head HEAD` makes one; or name another folder with --results."
+        )
+    found = watched(*_of_one_machine(gates, calibrations))
+    if format is Format.JSON:
+        _terminal.put(json.dumps(found.to_json(), indent=1))
+    else:
+        _terminal.put(report.show_watched(found, width=_terminal.width(), color=_terminal.color()))
+
+
+def _show_replayed(asked: str, store: Store, format: Format) -> None:
+    _refuse_format("--replay", format, (Format.TABLE, Format.MARKDOWN))
+    found = replayed(_recorded(asked, store))
+    _terminal.put(report.show_replayed(found, format.value, width=_terminal.width(), color=_terminal.color()))
+
+
+def _refuse_format(mode: str, format: Format, shown_as: tuple[Format, ...]) -> None:
+    if format not in shown_as:
+        raise UsageError(f"--format {format.value} means nothing with {mode}: it has {' and '.join(shown_as)}.")
+
+
 def _architectures(asked: tuple[str, ...]) -> tuple[str, ...]:
     """Names that exist; nothing asked for means one of each generation."""
     if asked == ("none",):
@@ -194,9 +224,19 @@ def _comparable(store: Store) -> list[Run]:
 def _recorded(asked: str, store: Store) -> list[Run]:
     """Runs with blocks of unchanged code: those named, else all of one machine by the present method."""
     if asked != "all":
-        return [_of_either(name, store) for name in options.globs("--replay", [asked])]
+        named = [_of_either(name, store) for name in options.globs("--replay", [asked])]
+        if changed := [run.id for run in named if not _rings_in_vain(run)]:
+            raise UsageError(
+                f"--replay {', '.join(changed)}: a gate of changed code, or of which the identical was not timed, has "
+                "no false alarms to count. Name calibrations, and gates whose base and head are the same; or all."
+            )
+        return named
     gates, calibrations = _of_one_machine(_comparable(store.gates), _comparable(store.calibrations))
-    found = [*calibrations, *(run for run in gates if is_unchanged(run) and run.selection["everything"])]
+    unchanged = [run for run in gates if _rings_in_vain(run)]
+    if len(unchanged) < len(gates):
+        left = units.counted(len(gates) - len(unchanged), "gate")
+        _terminal.say(f"left out: {left} of changed code, or of which the identical was not timed.")
+    found = [*calibrations, *unchanged]
     if not found:
         raise UsageError(
             f"No calibration and no gate of unchanged code by method {METHOD_VERSION} is in {store.root}: "
@@ -205,9 +245,17 @@ def _recorded(asked: str, store: Store) -> list[Run]:
     return found
 
 
+def _rings_in_vain(run: Run) -> bool:
+    """Whether every alarm on its blocks would be false: those of calibrations, and of gates of unchanged code."""
+    return "base" not in run.selection or (is_unchanged(run) and run.selection["everything"])
+
+
 def _of_either(name: str, store: Store) -> Run:
-    known = [info.id for info in store.gates.runs()]
-    return (store.gates if name in known else store.calibrations).load(name)
+    """Of a calibration, or else of a gate."""
+    try:
+        return store.calibrations.load(name)
+    except OtherKindError:
+        return store.gates.load(name)
 
 
 def _of_one_machine(gates: list[Run], calibrations: list[Run]) -> tuple[list[Run], list[Run]]:

@@ -27,9 +27,12 @@ from gemmgate.suite.store.files import explained, legible
 from gemmgate.suite.tuning.tables import spelled
 
 ORDER = 65
+READING = ("runs", "family", "cache", "impl", "hold_out", "results")
+"""Parameters that have a meaning where no tree is learned."""
 
 
 def command(
+    context: typer.Context,
     runs: Annotated[
         list[str] | None,
         typer.Argument(metavar="[RUN]...", help="Paths, ids or latest. Default: latest."),
@@ -74,6 +77,7 @@ def command(
     A decision tree over sizes, dtypes and machine, scored by the time it loses on sizes that it has not seen. Beyond
     what was measured it refuses, and the yardstick is run.
     """
+    _options.refuse_beside(context, {"scored": READING, "ranges": READING})
     store = _options.store(results)
     read = [loaded(store, reference) for reference in runs or ["latest"]]
     rows = [row for run in read for row in run.rows]

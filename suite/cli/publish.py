@@ -54,7 +54,7 @@ def command(
         raise UsageError(
             f"None of the {len(runs)} runs in {store.root} can be put into the history of this repository."
         )
-    folder = html or store.root / "html"
+    folder = _options.writable_folder("--html", html or store.root / "html")
     history.write_asv(series, store.root / "asv")
     steps = history.all_steps(series)
     found = causes.found(series, steps)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -20,11 +19,11 @@ from gemmgate.suite.again import go_on
 from gemmgate.suite.case_rows import missing
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
+from gemmgate.suite.cli._beginning import begin_run
 from gemmgate.suite.cli._measuring import known_limits, run_loop, short_of_time, too_short, usual_caches
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.errors import PASS, REGRESSION, CannotMeasureError, UsageError
-from gemmgate.suite.outcomes import utc_now
-from gemmgate.suite.records import Run, run_id
+from gemmgate.suite.records import Run
 from gemmgate.suite.report import show
 from gemmgate.suite.shapes import Made
 from gemmgate.suite.tuning.pool import WITHOUT_DEVICE
@@ -136,28 +135,19 @@ def command(
         if timer and not worker.target.is_gpu:
             raise UsageError(f"--timer {timer} is for a GPU; a CPU has one timer. Leave it out.")
         caches = wished or usual_caches(worker)
-        utc = utc_now()
-        now = Run(
-            id=run_id(utc, committed.name, dirty=committed.dirty),
-            utc=utc,
-            commit=committed.name,
-            dirty=committed.dirty,
-            machine=worker.machine,
-            stack=worker.stack,
-            selection={
-                **selection.to_json(),
-                **({"made": made.to_json()} if made else {}),
-                "caches": list(caches),
-                "seed": seed,
-                "data": data,
-                "sweep_data": sweep_data,
-                "cross_check": cross_check,
-                "energy": energy,
-                "timer": timer,
-                **({"suites": [str(folder) for folder in suites]} if suites else {}),
-            },
-            command=options.command_line(sys.argv[1:]),
-        )
+        conditions = {
+            **selection.to_json(),
+            **({"made": made.to_json()} if made else {}),
+            "caches": list(caches),
+            "seed": seed,
+            "data": data,
+            "sweep_data": sweep_data,
+            "cross_check": cross_check,
+            "energy": energy,
+            "timer": timer,
+            **({"suites": [str(folder) for folder in suites]} if suites else {}),
+        }
+        now = begin_run(worker.machine, worker.stack, conditions, committed)
         journal = store.resume(resume, now) if resume else store.begin(now)
         with journal:
             choices = missing(choices, caches, journal.rows, distributions)

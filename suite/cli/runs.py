@@ -21,6 +21,7 @@ COLUMNS = {"id": 0, "machine": 0, "gpu": 2, "utc": 3, "commit": 4, "families": 1
 
 
 def command(
+    context: typer.Context,
     format: Annotated[_options.Listing, typer.Option("--format")] = _options.Listing.TABLE,
     machine: Annotated[list[str] | None, typer.Option("--machine", metavar="GLOB,...", help="Machine keys.")] = None,
     finish: Annotated[
@@ -36,6 +37,7 @@ def command(
     A run that `--finish` ends needs no GPU for it and can be shown on pages; `gemmgate run --resume` still measures
     what it lacks, as another run.
     """
+    _options.refuse_beside(context, {"finish": ("results",)})
     store = _options.store(results)
     if finish:
         _terminal.say(f"stored as {store.finish(finish)}")

@@ -22,6 +22,7 @@ from gemmgate.suite.catalog import Choice
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
 from gemmgate.suite.cli._beginning import begin_run
+from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.compiling.base import commit_named, overlay_of
 from gemmgate.suite.compiling.instructions import NOT_INSTALLED
 from gemmgate.suite.compiling.judge import absent, judge_static
@@ -94,7 +95,7 @@ def command(
         tuple(suite or ()),
     )
     choices = chosen(options.families(suite), selection)  # what does not exist is said before anything starts
-    store, folder = options.store(results), cache or _default_cache()
+    store, folder = options.store(results), options.writable_folder("--cache", cache or _default_cache())
     overlay = own_overlay()
     base = _Base.find(against, store, overlay) if against else None
     run = _begin(request, commit)
@@ -226,7 +227,7 @@ def _compiled(request: Request, overlay: Path, cache: Path, jobs: int) -> tuple[
 def _begin(request: Request, commit: str) -> Run:
     stack = Stack(python=platform.python_version(), torch=installed("torch"), triton=installed("triton"))
     selection = {**request.selection.to_json(), "targets": list(request.targets), "tiles": list(request.tiles)}
-    return begin_run(MACHINE, stack, selection, commit)
+    return begin_run(MACHINE, stack, selection, describe_commit(own_overlay(), commit))
 
 
 def _default_cache() -> Path:

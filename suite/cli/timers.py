@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,12 +13,13 @@ from gemmgate.suite import report
 from gemmgate.suite.catalog import Catalog, Item, case_named
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
+from gemmgate.suite.cli._beginning import begin_run
 from gemmgate.suite.cli.calibrate import Format
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.errors import CannotMeasureError, UsageError, unknown
 from gemmgate.suite.loop import CHECK_DEADLINE_S, PREPARE_DEADLINE_S
-from gemmgate.suite.outcomes import timer_row, utc_now
-from gemmgate.suite.records import Row, Run, run_id
+from gemmgate.suite.outcomes import timer_row
+from gemmgate.suite.records import Row, Run
 from gemmgate.suite.report.timers import timers_json
 from gemmgate.suite.store.files import explained
 from gemmgate.suite.workers import Worker, WorkerLost, own_overlay
@@ -38,6 +38,7 @@ KERNELS = (
 
 
 def command(
+    context: typer.Context,
     kernel: Annotated[
         list[str] | None,
         typer.Option(metavar="PATH", help="family/implementation/case instead of the usual six; may be repeated."),
@@ -59,12 +60,14 @@ def command(
     off, how much ten readings scatter, how many seconds they take. Needs an NVIDIA GPU.
     """
     begun = time.monotonic()
+    options.refuse_beside(context, {"show": ("picture", "format", "results")})
     store = options.store(results).timers
     if show:
         _put(store.load(show), format, picture)
         return
     known = options.families(suite or [])
     items = [_item(known, path) for path in kernel or KERNELS]
+    committed = describe_commit(own_overlay(), commit)
     worker = Worker(options.device(device), suites=suite or [])
     try:
         if not worker.target.is_gpu:
@@ -72,7 +75,8 @@ def command(
                 "Timers are compared on an NVIDIA GPU, where they differ; this machine has none that torch sees. "
                 "`gemmgate timers --show` shows a stored comparison."
             )
-        now = _run(worker, items, repeats, commit)
+        kernels = {"kernels": [item.path for item in items], "repeats": repeats}
+        now = begin_run(worker.machine, worker.stack, kernels, committed)
         with store.begin(now) as journal:
             for item in items:
                 for row in _measured(worker, item, repeats):
@@ -123,20 +127,6 @@ def _measured(worker: Worker, item: Item, repeats: int) -> Iterator[Row]:
     for cache, found in facts["kernels"].items():
         reference = {**found, "timer": "cupti", "cache": cache}
         yield timer_row(item.family, item.case, item.implementation, reference, **common)
-
-
-def _run(worker: Worker, items: list[Item], repeats: int, commit: str) -> Run:
-    committed, utc = describe_commit(own_overlay(), commit), utc_now()
-    return Run(
-        id=run_id(utc, committed.name, dirty=committed.dirty),
-        utc=utc,
-        commit=committed.name,
-        dirty=committed.dirty,
-        machine=worker.machine,
-        stack=worker.stack,
-        selection={"kernels": [item.path for item in items], "repeats": repeats},
-        command=options.command_line(sys.argv[1:]),
-    )
 
 
 def _put(run: Run, format: Format, picture: Path | None) -> None:

@@ -20,6 +20,7 @@ from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
 from gemmgate.suite.cli._beginning import begin_run
 from gemmgate.suite.cli._measuring import known_limits
+from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.errors import PASS, CannotMeasureError, UsageError
 from gemmgate.suite.records import Limits, Row, Run
 from gemmgate.suite.report import units
@@ -30,7 +31,7 @@ from gemmgate.suite.tuning.planned import planned
 from gemmgate.suite.tuning.pool import WITHOUT_DEVICE, Pool
 from gemmgate.suite.tuning.racing import Search
 from gemmgate.suite.tuning.tuner import Tuner
-from gemmgate.suite.workers import Worker
+from gemmgate.suite.workers import Worker, own_overlay
 
 ORDER = 65
 _SPARED_CORES = 2
@@ -39,6 +40,7 @@ _SPARED_CORES = 2
 
 @options.grouped
 def command(
+    context: typer.Context,
     selected: options.Selected,
     device: options.Device = "auto",
     seconds: Annotated[
@@ -74,6 +76,7 @@ def command(
     Without --case and --tag: the cases tagged quick. Every candidate's time is kept below results/tunings.
     """
     begun = time.monotonic()
+    options.refuse_beside(context, {"show": ("format", "results")})
     store = options.store(results).tunings
     if show:
         _put(store.load(show), format)
@@ -110,7 +113,8 @@ def command(
         pool.target = worker.target
         own_tables = _Tables(known, asked, worker.target, profile, table_folder)
         # Its tables are its output, and what they said before it decides no time: each row has the tile that it is of.
-        run = begin_run(worker.machine, worker.stack, selection.to_json(), commit, apart=own_tables.paths)
+        committed = describe_commit(own_overlay(), commit, apart=own_tables.paths)
+        run = begin_run(worker.machine, worker.stack, selection.to_json(), committed)
         with store.resume(resume, run) if resume else store.begin(run) as journal:
             # On a CPU, which no model of bytes describes, they would cost more than they tell.
             journal.update(limits=known_limits(worker, options.store(results)) if worker.target.is_gpu else Limits())

@@ -66,7 +66,7 @@ class FactStore:
         return self.root / kind
 
     def _read(self, kind: str, key: str) -> Any:
-        with suppress(FileNotFoundError, ValueError):
+        with suppress(OSError, ValueError):
             return json.loads((self._folder(kind) / key).read_bytes())
         return None
 

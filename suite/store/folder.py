@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -27,6 +28,14 @@ _NAMES: Mapping[Kind, tuple[str, str]] = {
     "gates": ("gate", "gate"),
 }
 """What one of them is called, and the command that makes it."""
+_MADE_BY: Mapping[str, Kind] = {command: kind for kind, (_, command) in _NAMES.items()} | {
+    "static": "runs",
+    "try": "runs",
+}
+
+
+class OtherKindError(UsageError):
+    """What was named is stored, but is no run of the kind that is meant."""
 
 
 @dataclass(frozen=True)
@@ -165,8 +174,7 @@ class Store:
         """What the newest finished calibration of a machine found that it can do; None where there is none."""
         found = [info for info in self.calibrations.runs() if info.machine == machine and info.state == "finished"]
         for info in reversed(found):
-            with legible(info.path), open_file(info.path) as file:
-                run, _, _ = encoding.read_parquet_header(file)
+            run = _header(info.path)
             if run.limits.source:
                 return replace(run.limits, source=run.id)
         return None
@@ -204,6 +212,9 @@ class Store:
         path = Path(reference)
         if path.suffix in (".parquet", ".jsonl") or os.sep in reference:
             if path.is_file():
+                kind = _kind_of(path)
+                if kind and kind != self._kind:
+                    raise self._other_kind(reference, kind)
                 return [path]
             raise UsageError(
                 f"{path} is {'a folder' if path.is_dir() else 'no file'}. `gemmgate runs` lists what is stored."
@@ -213,10 +224,14 @@ class Store:
     def _by_id(self, run_id: str, machine: str) -> Path:
         infos = self.runs()
         found = [i.path for i in infos if i.id == run_id and machine in ("*", i.path.parent.name)]
+        if not found:
+            for kind in _NAMES:
+                if any(info.id == run_id for info in Store(self.root, kind).runs()):
+                    raise self._other_kind(run_id, kind)
         if not infos:
             raise self._empty()
         if not found:
-            raise unknown("run", run_id, [info.id for info in infos])
+            raise unknown(_NAMES[self._kind][0], run_id, [info.id for info in infos])
         if len(found) > 1:
             raise UsageError(f"Several runs are called '{run_id}': give one as a path: {', '.join(map(str, found))}.")
         return found[0]
@@ -240,6 +255,13 @@ class Store:
                 raise UnreadableError('it should be {"runs": [ids]} with one id or more.')
         return [self._by_id(str(run_id), machine) for run_id in ids]
 
+    def _other_kind(self, reference: str, kind: Kind) -> OtherKindError:
+        noun, command = _NAMES[kind]
+        shows = "show" if kind == "runs" else f"{command} --show"
+        return OtherKindError(
+            f"{reference} is a {noun} and no {_NAMES[self._kind][0]}: `gemmgate {shows} {reference}` shows it."
+        )
+
     def _empty(self) -> UsageError:
         noun, command = _NAMES[self._kind]
         return UsageError(
@@ -249,6 +271,23 @@ class Store:
 
 
 _TORN = "The last line of {} was torn by an interruption; its row was never reported as stored, and is left out."
+
+
+def _kind_of(path: Path) -> Kind | None:
+    """By the command that made the run, wherever it lies now, or else by its folder; None where neither tells."""
+    words: list[str] = []
+    with suppress(UnreadableError):  # whoever reads its rows says so
+        words = [word for word in _header(path).command.split() if not word.startswith("-")]
+    folder = path.absolute().parent.parent.name
+    by_folder = next((kind for kind in _NAMES if kind == folder), None)
+    return _MADE_BY.get("".join(words[1:2]), by_folder)
+
+
+def _header(path: Path) -> Run:
+    if path.suffix == ".jsonl":
+        return journal.read(path).run
+    with legible(path), open_file(path) as file:
+        return encoding.read_parquet_header(file)[0]
 
 
 def _merged(reference: str, runs: Sequence[Run]) -> Run:
