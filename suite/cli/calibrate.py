@@ -30,6 +30,7 @@ from gemmgate.suite.cli.run import DATA
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.edits import EXTRA_TRIP, edited_overlay
 from gemmgate.suite.errors import CannotMeasureError, UsageError
+from gemmgate.suite.family_functions import counted
 from gemmgate.suite.measure.limits import roof_s
 from gemmgate.suite.outcomes import utc_now
 from gemmgate.suite.pairs import EDITED, SIDES, LaunchSide
@@ -250,8 +251,8 @@ def _items(choices: Sequence[Choice], selection: Selection, worker: Worker, limi
 
 
 def _least_s(limits: Limits, cache: str, choice: Choice) -> float | None:
-    flop, bytes_moved = choice.family.flop(choice.case), choice.family.bytes_moved(choice.case)
-    return roof_s(limits, choice.case, cache, flop, bytes_moved)
+    family, case = choice.family, choice.case
+    return roof_s(limits, case, cache, counted(family.flop, case), counted(family.bytes_moved, case))
 
 
 def _stored_items(known: Catalog, earlier: Run) -> list[Item]:

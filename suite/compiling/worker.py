@@ -192,7 +192,7 @@ class CompileWorker:
 
     def _found(self, item: Mapping[str, Any]) -> tuple[Case, Implementation]:
         case = Case.from_json(item["case"])
-        return case, self._implementation(case.family, item["implementation"])
+        return case, self._catalog.implementation_for(case, item["implementation"])
 
     def _implementation(self, family: str, name: str) -> Implementation:
         found: Implementation = self._catalog.implementation(family, name)

@@ -186,7 +186,7 @@ class Worker:
     def _refusal(self, case: Case, name: str, target: Target) -> Refusal | None:
         """Who cannot be imported or asked is refused for that reason, and does not hide the others."""
         try:
-            refusal: Refusal | None = self._catalog.implementation(case.family, name).supports(case, target)
+            refusal: Refusal | None = self._catalog.implementation_for(case, name).supports(case, target)
         except Exception as error:
             outcome = status_of(error)
             return outcome["reason"], outcome["detail"]
@@ -195,13 +195,13 @@ class Worker:
     def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Begins its case, which the requests after it are about. Other cases are dropped unless it says `keep`."""
         case = Case.from_json(request["case"])
+        implementation = self._catalog.implementation_for(case, request["implementation"])
         key = json.dumps([case.to_json(), request["seed"], request["data"], request["caches"]])
         if key not in self._works:
             if self._works and not request.get("keep"):
                 self._drop(request)
             self._works[key] = self._begin(case, request)
         self._work = self._works[key]
-        implementation = self._catalog.implementation(case.family, request["implementation"])
         return self._bench.prepare(self._work, implementation, request.get("tile"))
 
     def _begin(self, case: Case, request: Mapping[str, Any]) -> Any:
@@ -316,7 +316,7 @@ class Worker:
 
     def _searched(self, request: Mapping[str, Any]) -> tuple[Case, Any, Target]:
         catalog, case = self._imported(request), Case.from_json(request["case"])
-        return case, catalog.implementation(case.family, request["implementation"]), _target_of(request)
+        return case, catalog.implementation_for(case, request["implementation"]), _target_of(request)
 
     def _race(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from gemmgate.suite.measure.race import Race
@@ -325,7 +325,7 @@ class Worker:
             case = Case.from_json(request["case"])
             self._drop({"reuse": True})
             self._work, self._key = self._begin(case, request), None
-            found = partial(self._catalog.implementation, case.family)
+            found = partial(self._catalog.implementation_for, case)
             self._racing = Race(self._bench, self._work, found)
         return self._racing.answer(request)
 
