@@ -216,4 +216,5 @@ def test_a_watch_names_a_gate_that_cannot_be_read(store: Store, invoke: Invoke) 
         path.parent.mkdir(parents=True)
         path.touch()
     said = invoke("gate", "--watch").stderr
-    assert said.count("left out, because it cannot be read") == 2
+    assert said.count("files are left out") == 1
+    assert "2 files are left out; the first: " in said

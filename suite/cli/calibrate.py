@@ -26,6 +26,7 @@ from gemmgate.suite.cli import _terminal
 from gemmgate.suite.cli._gate_sides import alone_on
 from gemmgate.suite.cli._measuring import CACHES, measure_limits
 from gemmgate.suite.cli._progress import BlockDisplay
+from gemmgate.suite.cli._stored import loaded
 from gemmgate.suite.cli.run import DATA
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.edits import EXTRA_TRIP, edited_overlay
@@ -99,10 +100,7 @@ def command(
     begun = time.monotonic()
     store = options.store(results).calibrations
     if show:
-        reading = store.read(show)
-        for note in reading.notes:
-            _terminal.say(note)
-        _put(reading.run, format)
+        _put(loaded(store, show), format)
         return
     if data not in DATA or cache not in ("", *CACHES):
         raise UsageError(f"--data is one of {', '.join(DATA)} and --cache one of {', '.join(CACHES)}.")

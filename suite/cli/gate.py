@@ -22,6 +22,7 @@ from gemmgate.suite.cli._compiled_sides import ARCHITECTURES
 from gemmgate.suite.cli._foresee import foresee
 from gemmgate.suite.cli._gate_sides import Asked
 from gemmgate.suite.cli._gating import measure
+from gemmgate.suite.cli._stored import gathered
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.judged import is_unchanged
 from gemmgate.suite.judgement import Judgement, judgement
@@ -109,7 +110,7 @@ def command(
     store = options.store(results)
     gates = store.gates
     if watch:
-        found = watched(*_of_one_machine(_comparable(gates), _comparable(store.calibrations)))
+        found = watched(*_comparable(store))
         if format is Format.JSON:
             _terminal.put(json.dumps(found.to_json(), indent=1))
         else:
@@ -181,21 +182,21 @@ def _architectures(asked: tuple[str, ...]) -> tuple[str, ...]:
     return asked or ARCHITECTURES
 
 
-def _comparable(store: Store) -> list[Run]:
-    """Finished ones by the present method, each block once: how another one scatters says nothing of it."""
-    infos = store.runs()
-    for info in infos:
-        if info.state == "unreadable":
-            _terminal.say(f"left out, because it cannot be read: {info.note}")
-    runs = [store.load(str(info.path)) for info in infos if info.state == "finished"]
-    return [run for run in whole(runs) if run.method == METHOD_VERSION]
+def _comparable(store: Store) -> tuple[list[Run], list[Run]]:
+    """Finished gates and calibrations of one machine by the present method, each block once.
+
+    How a block by another method scatters says nothing of it.
+    """
+    stored = gathered([store.gates, store.calibrations], lambda _: True)
+    gates, calibrations = ([run for run in whole(runs) if run.method == METHOD_VERSION] for runs in stored)
+    return _of_one_machine(gates, calibrations)
 
 
 def _recorded(asked: str, store: Store) -> list[Run]:
     """Runs with blocks of unchanged code: those named, else all of one machine by the present method."""
     if asked != "all":
         return [_of_either(name, store) for name in options.globs("--replay", [asked])]
-    gates, calibrations = _of_one_machine(_comparable(store.gates), _comparable(store.calibrations))
+    gates, calibrations = _comparable(store)
     found = [*calibrations, *(run for run in gates if is_unchanged(run) and run.selection["everything"])]
     if not found:
         raise UsageError(
