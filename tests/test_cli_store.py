@@ -102,10 +102,13 @@ def test_compare_says_that_a_side_is_not_finished(store: Store, invoke: Invoke) 
 
 
 def test_a_history_names_what_it_leaves_out(store: Store, invoke: Invoke) -> None:
-    """Steps are found in finished runs; one that was interrupted is named."""
-    make_store(store)
+    """Steps are found in finished runs; one that was interrupted is named, also where there is no other."""
     other = "20261130T100000Z-bbbbbbbbbb"
     interrupted(store, make_run(other), make_row())
+    result = invoke("history")
+    assert result.exit_code == 2
+    assert f"left out: run {other} was interrupted; `gemmgate show {other}`" in result.stderr
+    make_store(store)
     assert f"left out: run {other} was interrupted; `gemmgate show {other}`" in invoke("history").stderr
 
 

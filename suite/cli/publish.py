@@ -77,21 +77,21 @@ def finished(store: Store, machines: tuple[str, ...]) -> list[Run]:
 
     Those that go on, were interrupted or cannot be read are said to be left out.
     """
+
+    def matches(info: RunInfo) -> bool:
+        return not machines or any(fnmatchcase(info.machine, glob) for glob in machines)
+
     known = store.runs()
+    for info in known:
+        if info.state in ("running", "interrupted") and matches(info):
+            said = "goes on" if info.state == "running" else "was interrupted"
+            _terminal.say(f"left out: run {info.id} {said}; `gemmgate show {info.id}` says how to finish it.")
     infos = [info for info in known if info.state == "unreadable" or (info.state == "finished" and info.rows)]
     if not infos:
         raise UsageError(f"No finished run is stored in {store.root}: `gemmgate run` measures one.")
     for glob in machines:
         if not any(fnmatchcase(info.machine, glob) for info in infos):
             raise unknown("machine", glob, [info.machine for info in infos])
-
-    def matches(info: RunInfo) -> bool:
-        return not machines or any(fnmatchcase(info.machine, glob) for glob in machines)
-
-    for info in known:
-        if info.state in ("running", "interrupted") and matches(info):
-            said = "goes on" if info.state == "running" else "was interrupted"
-            _terminal.say(f"left out: run {info.id} {said}; `gemmgate show {info.id}` says how to finish it.")
     (runs,) = gathered([store], lambda info: matches(info) and (info.rows > 0 or info.state == "unreadable"))
     if not runs:
         raise UnreadableError(f"No finished run in {store.root} can be read: `gemmgate runs` says why.")
