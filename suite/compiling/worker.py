@@ -48,7 +48,7 @@ from gemmgate.suite.compiling.reproducible import fix_addresses
 from gemmgate.suite.compiling.tables import readable, tables_module
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.measure.compile_only import meta_inputs
-from gemmgate.suite.measure.worker import die_with_parent
+from gemmgate.suite.measure.lifetime import die_with_parent
 
 _GARBAGE = 100_000
 """Objects more before the next search for garbage: of compilations there is little."""

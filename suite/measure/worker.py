@@ -14,16 +14,12 @@ singly drop bye`, for blocks `mount settle lead visit`, for searches over tiles 
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import json
 import os
 import signal
-import subprocess
 import sys
-import threading
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -32,40 +28,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from gemmgate.suite.cases import PRECISIONS, Case, Refusal, Target
+from gemmgate.suite.measure.lifetime import die_with_parent, take_children_along
 from gemmgate.suite.measure.refusal import status_of
 
 PROTOCOL = 1
-_PR_SET_PDEATHSIG = 1
 _MAY_TIME = ("peer", "compiler")
 """Kinds of implementation that may tune themselves when they are prepared."""
 _ROOM = 0.5
 """Share of the memory: while more is free, a case leaves the allocator what the case before it had."""
-
-
-def die_with_parent(parent: int) -> None:
-    """Ends this process when its parent ends, however that happens, also inside a kernel that hangs.
-
-    Linux sends the signal itself; elsewhere, and for a parent that ended before we asked, a thread looks.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-    def look() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    threading.Thread(target=look, daemon=True, name="parent-watch").start()
-
-
-def take_children_along() -> None:
-    """Whatever this process starts ends with it: a shell waits for its end, then ends its process group."""
-    if os.getpgrp() != os.getpid():  # started by hand: the group is not ours
-        return
-    waiting, held = os.pipe()
-    subprocess.Popen(["/bin/sh", "-c", "read _; kill -KILL 0"], stdin=waiting, stdout=subprocess.DEVNULL)
-    os.close(waiting)
-    os.register_at_fork(after_in_child=partial(os.close, held))
 
 
 class Worker:
