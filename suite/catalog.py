@@ -23,7 +23,7 @@ from typing import Any
 
 from gemmgate.suite.cases import DTYPES, Case, Entry, Extension, Family
 from gemmgate.suite.errors import UsageError, unknown
-from gemmgate.suite.family_functions import FamilyError, applies, guarded, require
+from gemmgate.suite.family_functions import FamilyError, applies, checked, guarded, require
 
 ENTRY_POINT_GROUP = "gemmgate.families"
 
@@ -119,7 +119,7 @@ class Catalog:
             raise UsageError(
                 f"Family '{family}' lists '{name}' at '{entry.where}', but what stands there is called '{found.name}'."
             )
-        return found
+        return checked(family, found)
 
     def implementation_for(self, case: Case, name: str) -> Any:
         """The same for a case. Raises `FamilyError` where the family cannot say what measuring that case needs."""

@@ -1,4 +1,7 @@
-"""The functions of a family, which somebody else may have written: each answers rightly, or says what went wrong."""
+"""The functions of a family and its implementations, which somebody else may have written.
+
+Each answers rightly, or says what went wrong.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gemmgate.suite.cases import Case, Entry, Family
+from gemmgate.suite.cases import Case, Entry, Family, Implementation
 from gemmgate.suite.errors import UsageError
 
 _MOST = 2**63 - 1
 """A count is stored in 64 bits."""
+_COUNT = "a whole number from 0 to 2**63 - 1"
+_BOUND = "a finite number from 0 on"
 
 
 class FamilyError(UsageError):
@@ -35,13 +40,24 @@ def guarded(family: Family) -> Family:
     }
     return replace(
         family,
-        flop=of_case("flop", _is_count, "a whole number from 0 to 2**63 - 1"),
-        bytes_moved=of_case("bytes_moved", _is_count, "a whole number from 0 to 2**63 - 1"),
-        error_bound=of_case("error_bound", _is_bound, "a finite number from 0 on"),
+        flop=of_case("flop", _is_count, _COUNT),
+        bytes_moved=of_case("bytes_moved", _is_count, _COUNT),
+        error_bound=of_case("error_bound", _is_bound, _BOUND),
         output_dtype=of_case("output_dtype", lambda answer: isinstance(answer, str), "the name of a dtype"),
         implementations=tuple(_guarded_entry(family.name, entry) for entry in family.implementations),
         **makes,
     )
+
+
+def checked(family: str, implementation: Implementation) -> Implementation:
+    """An implementation that says right what it supports and may err; what it raises its rows name in any case."""
+
+    def right(name: str, is_right: Callable[[Any], bool], wanted: str) -> Any:
+        function, said = getattr(implementation, name), f"{name} of '{implementation.name}'"
+        return lambda case, *more: _right(_place(family, case), said, function(case, *more), is_right, wanted)
+
+    bound = right("error_bound", _is_bound, _BOUND) if implementation.error_bound else None
+    return replace(implementation, supports=right("supports", _is_refusal, "None or two texts"), error_bound=bound)
 
 
 def _guarded_entry(family: str, entry: Entry) -> Entry:
@@ -52,13 +68,21 @@ def _guarded_entry(family: str, entry: Entry) -> Entry:
 def _answer(
     family: str, name: str, function: Callable[..., Any], is_right: Callable[[Any], bool], wanted: str, *asked: Any
 ) -> Any:
-    where = f"Family '{family}'" + (f", case '{asked[0].name}'" if isinstance(asked[0], Case) else "")
+    where = _place(family, asked[0])
     try:
         answer = function(*asked)
     except Exception as error:
         if name == "make_case" and isinstance(error, ValueError):
             raise
         raise FamilyError(f"{where}: {name} raised {type(error).__name__}: {str(error) or 'no message'}.") from error
+    return _right(where, name, answer, is_right, wanted)
+
+
+def _place(family: str, asked: Any) -> str:
+    return f"Family '{family}'" + (f", case '{asked.name}'" if isinstance(asked, Case) else "")
+
+
+def _right(where: str, name: str, answer: Any, is_right: Callable[[Any], bool], wanted: str) -> Any:
     if not is_right(answer):
         raise FamilyError(f"{where}: {name} returned {answer!r:.100}, which is not {wanted}.")
     return answer
@@ -71,6 +95,11 @@ def _is_count(answer: Any) -> bool:
 def _is_bound(answer: Any) -> bool:
     """A bound that is not a number would let every result pass: nothing is above it."""
     return isinstance(answer, int | float) and not isinstance(answer, bool) and math.isfinite(answer) and answer >= 0
+
+
+def _is_refusal(answer: Any) -> bool:
+    is_pair = isinstance(answer, tuple | list) and len(answer) == 2
+    return answer is None or (is_pair and all(isinstance(text, str) for text in answer))
 
 
 def _is_case_of(family: str, answer: Any) -> bool:

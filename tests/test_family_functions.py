@@ -78,6 +78,18 @@ def test_a_run_measures_the_other_cases(tmp_path: Path) -> None:
     assert rows["flop-raises"].flop == 0 and rows["flop-raises"].bytes_moved == 3 * 4 * 64**2
 
 
+def test_implementations_that_answer_nonsense(tmp_path: Path) -> None:
+    """No refusal and no bound is what is none: a result twice too large does not pass for want of a bound."""
+    asked = ["--family", "nonsense", "--case", "sound", "--impl", "vague,boundless", "--device", "cpu"]
+    assert called("run", *asked, "--suite", str(SUITES), "--results", str(tmp_path)).exit_code == 0
+    rows = {row.implementation: row for row in Store(tmp_path).load("latest").rows}
+    assert rows["plain"].status == "ok"
+    where = "Family 'nonsense', case 'sound': "
+    for name, said in (("vague", "supports of 'vague' returned 'no'"), ("boundless", "error_bound of 'boundless'")):
+        assert (rows[name].status, rows[name].reason) == ("error", "family")
+        assert rows[name].detail.startswith(where + said)
+
+
 def test_a_side_offers_all_of_its_cases() -> None:
     """What a gate is told of a side has the cases that fail too, so that their rows say why."""
     request = {"suites": [str(SUITES)], "selections": [Selection(families=("nonsense",)).to_json()]}

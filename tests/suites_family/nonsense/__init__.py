@@ -48,7 +48,11 @@ FAMILY = Family(
     name="nonsense",
     runner="kernel",
     cases=tuple(Case("nonsense", name, {"n": 64}, "fp32", "ieee", tags=("quick",)) for name in CASES),
-    implementations=(Entry("plain", "product:IMPLEMENTATION", applies=_applies),),
+    implementations=(
+        Entry("plain", "product:IMPLEMENTATION", applies=_applies),
+        Entry("vague", "product:VAGUE", on_request=True),
+        Entry("boundless", "product:BOUNDLESS", on_request=True),
+    ),
     yardsticks=("plain",),
     flop=_answer("flop", lambda case: 2 * case.dims["n"] ** 3),
     bytes_moved=_answer("bytes", lambda case: 3 * 4 * case.dims["n"] ** 2),

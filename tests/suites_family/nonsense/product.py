@@ -24,3 +24,18 @@ def _prepare(case: Case, example: Inputs, target: Target, tile: Tile | None) -> 
 
 
 IMPLEMENTATION = Implementation("plain", "yardstick", deterministic=True, supports=lambda *_: None, prepare=_prepare)
+VAGUE = Implementation(
+    "vague",
+    "peer",
+    deterministic=True,
+    supports=lambda *_: "no",
+    prepare=_prepare,
+)
+BOUNDLESS = Implementation(
+    "boundless",
+    "peer",
+    deterministic=True,
+    supports=lambda *_: None,
+    prepare=lambda *_: Prepared(bind=lambda inputs: lambda: 2 * (inputs["a"] @ inputs["b"])),
+    error_bound=lambda case: float("nan"),
+)
