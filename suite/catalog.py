@@ -272,7 +272,8 @@ def _imported(package: str) -> ModuleType:
     try:
         module = importlib.import_module(package)
     except Exception as error:
-        raise UsageError(f"Package '{package}' cannot be imported: {type(error).__name__}: {error}.") from error
+        said = f"{type(error).__name__}: {error}".rstrip(".")
+        raise UsageError(f"Package '{package}' cannot be imported: {said}.") from error
     if not (
         isinstance(getattr(module, "FAMILY", None), Family) or isinstance(getattr(module, "EXTENSION", None), Extension)
     ):

@@ -93,7 +93,7 @@ def _is_count(answer: Any) -> bool:
 
 
 def _is_bound(answer: Any) -> bool:
-    """A bound that is not a number would let every result pass: nothing is above it."""
+    """Nothing is above an infinite bound, and nothing is within one that is not a number."""
     return isinstance(answer, int | float) and not isinstance(answer, bool) and math.isfinite(answer) and answer >= 0
 
 

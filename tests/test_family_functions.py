@@ -30,6 +30,7 @@ SAID = {
     "bytes-text": "bytes_moved returned '12', which",
     "bytes-raises": "bytes_moved raised KeyError: 'bytes'.",
     "bound-nan": "error_bound returned nan, which is not a finite number from 0 on",
+    "bound-infinite": "error_bound returned inf, which",
     "bound-text": "error_bound returned 'small', which",
     "bound-negative": "error_bound returned -1.0, which",
     "bound-raises": "error_bound raised KeyError: 'bound'.",
@@ -85,7 +86,10 @@ def test_implementations_that_answer_nonsense(tmp_path: Path) -> None:
     rows = {row.implementation: row for row in Store(tmp_path).load("latest").rows}
     assert rows["plain"].status == "ok"
     where = "Family 'nonsense', case 'sound': "
-    for name, said in (("vague", "supports of 'vague' returned 'no'"), ("boundless", "error_bound of 'boundless'")):
+    for name, said in (
+        ("vague", "supports of 'vague' returned 'no'"),
+        ("boundless", "error_bound of 'boundless' returned inf"),
+    ):
         assert (rows[name].status, rows[name].reason) == ("error", "family")
         assert rows[name].detail.startswith(where + said)
 

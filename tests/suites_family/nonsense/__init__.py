@@ -12,6 +12,7 @@ ANSWERS: dict[str, Any] = {
     "bytes-negative": -1,
     "bytes-text": "12",
     "bound-nan": float("nan"),
+    "bound-infinite": float("inf"),
     "bound-text": "small",
     "bound-negative": -1.0,
     "dtype-none": None,
