@@ -51,6 +51,13 @@ class Case:
     origin: str = ""
 
     def __post_init__(self) -> None:
+        for name in ("family", "name", "layout", "epilogue", "origin"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"Case '{self.name}': {name} is {getattr(self, name)!r:.100}, and should be text.")
+        if not isinstance(self.tags, tuple) or not all(isinstance(tag, str) for tag in self.tags):
+            raise ValueError(f"Case '{self.name}': tags are {self.tags!r:.100}, and should be a tuple of texts.")
+        if not isinstance(self.dims, Mapping) or not all(_is_size(*pair) for pair in self.dims.items()):
+            raise ValueError(f"Case '{self.name}': dims are {self.dims!r:.100}, and should be whole numbers by name.")
         if not _CASE_NAME.fullmatch(self.name):
             raise ValueError(f"Case name '{self.name}' of family '{self.family}' does not match [a-z0-9.-]+.")
         if self.dtype not in DTYPES:
@@ -78,6 +85,10 @@ class Case:
         """Fields that this version does not know are ignored: the sender may be newer."""
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         return cls(**{**known, "tags": tuple(data.get("tags", ()))})
+
+
+def _is_size(name: object, size: object) -> bool:
+    return isinstance(name, str) and isinstance(size, int)
 
 
 @dataclass(frozen=True)
@@ -240,6 +251,12 @@ class Family:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"Family name '{self.name}' does not match [a-z0-9_]+.")
+        self._refuse_others("cases", Case)
+        self._refuse_others("implementations", Entry)
+        for name in ("flop", "bytes_moved", "error_bound", "output_dtype", "twin", "make_case"):
+            function = getattr(self, name)
+            if not callable(function) and not (function is None and name in ("twin", "make_case")):
+                raise ValueError(f"Family '{self.name}': {name} is {function!r:.100}, and should be a function.")
         self._refuse_duplicates("case", [case.name for case in self.cases])
         self._refuse_duplicates("implementation", [entry.name for entry in self.implementations])
         for case in self.cases:
@@ -252,6 +269,11 @@ class Family:
                     f"Family '{self.name}': yardstick '{yardstick}' is none of its implementations: "
                     f"{', '.join(sorted(names))}."
                 )
+
+    def _refuse_others(self, field: str, kind: type) -> None:
+        held = getattr(self, field)
+        if not isinstance(held, tuple) or not all(isinstance(one, kind) for one in held):
+            raise ValueError(f"Family '{self.name}': {field} is {held!r:.100}, not a tuple of {kind.__name__}.")
 
     def _refuse_duplicates(self, noun: str, names: Sequence[str]) -> None:
         twice = sorted({name for name in names if names.count(name) > 1})

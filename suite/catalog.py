@@ -23,6 +23,7 @@ from typing import Any
 
 from gemmgate.suite.cases import DTYPES, Case, Entry, Extension, Family
 from gemmgate.suite.errors import UsageError, unknown
+from gemmgate.suite.family_functions import FamilyError, applies, checked, guarded, require
 
 ENTRY_POINT_GROUP = "gemmgate.families"
 
@@ -118,7 +119,14 @@ class Catalog:
             raise UsageError(
                 f"Family '{family}' lists '{name}' at '{entry.where}', but what stands there is called '{found.name}'."
             )
-        return found
+        return checked(family, found)
+
+    def implementation_for(self, case: Case, name: str) -> Any:
+        """The same for a case. Raises `FamilyError` where the family cannot say what measuring that case needs."""
+        family = self.family(case.family)
+        require(family, case)
+        _entry(family, name).applies(case)
+        return self.implementation(case.family, name)
 
     def select(self, selection: Selection) -> list[Choice]:
         """Case by case, in the order of the families' definitions.
@@ -137,7 +145,7 @@ class Catalog:
         cases = [case for name in families for case in self.families[name].cases]
         listed = {case.name for case in cases}
         asked = [name for name in dict.fromkeys(selection.cases) if name not in listed]
-        cases += [case for name in families for text in asked if (case := case_named(self.families[name], text))]
+        cases += self._cases_named(families, asked)
         tags = {tag for case in cases for tag in case.tags}
         for tag in selection.tags:
             if tag not in tags:
@@ -166,10 +174,28 @@ class Catalog:
             )
         return choices
 
+    def _cases_named(self, families: Sequence[str], names: Sequence[str]) -> list[Case]:
+        """Cases that families make of these names. Raises `FamilyError` for a name that only failed to become one."""
+        found: list[Case] = []
+        for name in names:
+            failed: FamilyError | None = None
+            made: list[Case] = []
+            for family in families:
+                try:
+                    case = case_named(self.families[family], name)
+                except FamilyError as error:
+                    failed = failed or error
+                    continue
+                made += [case] if case else []
+            if failed and not made:
+                raise failed
+            found += made
+        return found
+
 
 def offered(family: Family, case: Case) -> tuple[str, ...]:
     """Names of the implementations that have a meaning for this case."""
-    return tuple(entry.name for entry in family.implementations if entry.applies(case))
+    return tuple(entry.name for entry in family.implementations if applies(entry, case))
 
 
 def case_named(family: Family, name: str) -> Case | None:
@@ -221,6 +247,7 @@ def find(suites: Sequence[Path] = ()) -> Catalog:
             raise failed[package]
     return replace(
         found,
+        families={name: guarded(family) for name, family in found.families.items()},
         problems=tuple(_left_out(installed.get(package), outside, package, failed[package]) for package in failed),
         broken={package.rpartition(".")[2]: str(failed[package]) for package in outside if package in failed},
         nothing_left=_nothing_left(failed, outside),
@@ -245,7 +272,8 @@ def _imported(package: str) -> ModuleType:
     try:
         module = importlib.import_module(package)
     except Exception as error:
-        raise UsageError(f"Package '{package}' cannot be imported: {type(error).__name__}: {error}.") from error
+        said = f"{type(error).__name__}: {error}".rstrip(".")
+        raise UsageError(f"Package '{package}' cannot be imported: {said}.") from error
     if not (
         isinstance(getattr(module, "FAMILY", None), Family) or isinstance(getattr(module, "EXTENSION", None), Extension)
     ):

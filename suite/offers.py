@@ -19,6 +19,7 @@ from gemmgate.suite import catalog
 from gemmgate.suite.cases import Case, Family
 from gemmgate.suite.catalog import Catalog, Choice, Item, Selection
 from gemmgate.suite.errors import CannotMeasureError, GemmgateError, UsageError
+from gemmgate.suite.family_functions import counted
 
 _ASK = (
     "import json, os, sys; out = os.fdopen(os.dup(1), 'w'); os.dup2(2, 1); "  # families may print as they are imported
@@ -80,8 +81,8 @@ def _answer(known: Catalog, suites: Sequence[Path], selection: Selection) -> dic
                 {
                     "case": choice.case.to_json(),
                     "implementation": name,
-                    "flop": choice.family.flop(choice.case),
-                    "bytes_moved": choice.family.bytes_moved(choice.case),
+                    "flop": counted(choice.family.flop, choice.case),
+                    "bytes_moved": counted(choice.family.bytes_moved, choice.case),
                     "file": _file(package, where[name]),
                     "inputs": _file(known.packages[choice.family.name], choice.family.make_inputs),
                     "may_be_own": name in choice.may_be_own,

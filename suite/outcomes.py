@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gemmgate.suite.cases import Case, Family
+from gemmgate.suite.family_functions import counted
 from gemmgate.suite.records import MIN_SAMPLES, TIMERS, Row, Status
 from gemmgate.suite.statistics import summarise
 
@@ -114,8 +115,8 @@ def _columns(
         "layout": case.layout,
         "epilogue": case.epilogue,
         "origin": case.origin,
-        "flop": family.flop(case),
-        "bytes_moved": family.bytes_moved(case),
+        "flop": counted(family.flop, case),
+        "bytes_moved": counted(family.bytes_moved, case),
         "kernel_names": tuple(facts.get("kernel_names", ())),
         "utc": utc_now(),
         **common,

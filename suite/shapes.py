@@ -10,6 +10,7 @@ from typing import Any
 from gemmgate.suite.cases import Case, Family
 from gemmgate.suite.catalog import Catalog
 from gemmgate.suite.errors import UsageError, unknown
+from gemmgate.suite.family_functions import FamilyError
 
 ROLES = ("dense", "router", "expert", "attention")
 DTYPE_WORDS = {
@@ -101,7 +102,7 @@ def make_cases(shapes: Sequence[Shape], known: Catalog, family: str = "", dtype:
         name = family or (shape.role if shape.role in makers else usual)
         try:
             case = _case(shape, makers[name], shape.dtype or dtype)
-        except ValueError as error:
+        except (ValueError, FamilyError) as error:
             lost[str(error)] += 1
             continue
         cases.setdefault((name, case.name), []).append(case)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from gemmgate.suite.catalog import Choice, Item
+from gemmgate.suite.family_functions import counted
 
 OTHERS_EVERY = 3
 """Beside every third case's yardstick stands another implementation of the case."""
@@ -37,9 +38,7 @@ def spread(
             placed.append((math.log(seconds), choice))
     if not placed:
         return []
-    chosen = [
-        max(placed, key=lambda one: one[1].family.flop(one[1].case) / max(one[1].family.bytes_moved(one[1].case), 1))
-    ]
+    chosen = [max(placed, key=lambda one: _flop_a_byte(one[1]))]
     low, high = min(place for place, _ in placed), max(place for place, _ in placed)
     formats: Counter[tuple[str, str]] = Counter()
     for index in range(count - 1):
@@ -86,7 +85,8 @@ def _yardstick(choice: Choice, usable: Collection[tuple[str, str]]) -> str | Non
 
 
 def _flop_a_byte(choice: Choice) -> float:
-    return choice.family.flop(choice.case) / max(choice.family.bytes_moved(choice.case), 1)
+    family, case = choice.family, choice.case
+    return counted(family.flop, case) / max(counted(family.bytes_moved, case), 1)
 
 
 def _format(choice: Choice) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Workers that answer at once, from a world in which every time is known."""
+"""Workers that answer at once, from a world in which every time is known, and the loop over blocks with them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from gemmgate.suite.block_values import BASELINE, CANDIDATE
+from gemmgate.suite.block_values import BASELINE, CANDIDATE, BlockValue
+from gemmgate.suite.blocks import BlockPlan, Blocks
 from gemmgate.suite.cases import Case, Family
 from gemmgate.suite.catalog import Item
 from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.pairs import EDITED
+from gemmgate.suite.records import Row
 from gemmgate.suite.workers import WorkerLost
 
 
@@ -33,6 +35,7 @@ FAMILY = Family(
     reference="x:y",
     error_bound=lambda case: 1e-3,
 )
+BROKEN = {"status": "broken", "reason": "not_finite", "detail": "NaN", "fatal": False}
 ITEMS = [Item(FAMILY, case, "mm") for case in FAMILY.cases]
 
 
@@ -229,3 +232,19 @@ class Quiet:
 
     def fault(self, path: str, sentence: str) -> None:
         self.faults.append(f"{path}: {sentence}")
+
+
+def run(world: World, **fields: Any) -> tuple[Blocks, list[Row], list[BlockValue], Quiet]:
+    """All of a plan: by default one case in two blocks."""
+    rows, progress = list(fields.pop("rows", ())), Quiet()
+    kept = list(rows)
+    plan = BlockPlan(**{"items": ITEMS[:1], "blocks": range(2), "cache": "cold", **fields})
+    running = Blocks(plan, world.start, sink=rows.extend, progress=progress, rows=kept, begun=0.0)
+    found = list(running.run())
+    assert world.alive == 0
+    return running, rows[len(kept) :], found, progress
+
+
+def visited(world: World) -> str:
+    """Sides in the order of their visits, b for baseline."""
+    return "".join(entry[1][0] for entry in world.said("visit"))

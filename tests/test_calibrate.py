@@ -132,13 +132,14 @@ def test_calibrations_stand_apart_from_runs(store: Store) -> None:
 
 def test_runs_take_the_roofs_of_the_newest_calibration(store: Store) -> None:
     """The limits are those of the machine's newest calibration and name it; another machine's count for nothing."""
-    assert store.limits(H200.key) is None
+    assert store.limits(H200.key) == (None, ())
     calibrated(store)
     calibrated(store, "20261130T160312Z-0a1b2c3d4e")
     calibrated(store, "20261201T160312Z-0a1b2c3d4e", machine=replace(H200, key="another"))
-    found = store.limits(H200.key)
+    found, lost = store.limits(H200.key)
+    assert not lost
     assert found == replace(LIMITS, source="20261130T160312Z-0a1b2c3d4e")
-    assert store.limits("third") is None
+    assert store.limits("third") == (None, ())
 
 
 def test_what_a_run_rests_on_is_said(

@@ -104,10 +104,13 @@ def test_compare_says_that_a_side_is_not_finished(store: Store, invoke: Invoke) 
 
 
 def test_a_history_names_what_it_leaves_out(store: Store, invoke: Invoke) -> None:
-    """Steps are found in finished runs; one that was interrupted is named."""
-    make_store(store)
+    """Steps are found in finished runs; one that was interrupted is named, also where there is no other."""
     other = "20261130T100000Z-bbbbbbbbbb"
     interrupted(store, make_run(other), make_row())
+    result = invoke("history")
+    assert result.exit_code == 2
+    assert f"left out: run {other} was interrupted; `gemmgate show {other}`" in result.stderr
+    make_store(store)
     assert f"left out: run {other} was interrupted; `gemmgate show {other}`" in invoke("history").stderr
 
 
@@ -262,4 +265,5 @@ def test_a_watch_names_a_gate_that_cannot_be_read(store: Store, invoke: Invoke) 
         path.parent.mkdir(parents=True)
         path.touch()
     said = invoke("gate", "--watch").stderr
-    assert said.count("left out, because it cannot be read") == 2
+    assert said.count("files are left out") == 1
+    assert "2 files are left out; the first: " in said

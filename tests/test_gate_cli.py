@@ -169,7 +169,7 @@ def test_a_gate_that_was_resumed_counts_once(store: Store, invoke: Invoke) -> No
     twice = json.loads(invoke("gate", "--watch", "--format", "json").stdout)
     assert (once["gates"], twice["gates"]) == (1, 1)
     assert twice["noise"] == once["noise"]
-    assert [run.resumed for run in _foresee._all(store, first.machine.key)] == [first.id]
+    assert [run.resumed for run in _foresee.blocks_on(store, first.machine.key)] == [first.id]
 
 
 @pytest.mark.usefixtures("few")

@@ -14,8 +14,8 @@ from gemmgate.suite.judged import Judged
 from gemmgate.suite.judgement import Judgement, judgement
 from gemmgate.suite.looks import LOOKS, Noise
 from gemmgate.suite.stages import FRESH
+from tests.fake_pair import BROKEN
 from tests.gate_world import ITEMS, OTHER_STACK, GateWorld, Played, cases
-from tests.test_blocks import BROKEN
 
 UNSUPPORTED = {"status": "unsupported", "reason": "needs_sm_100", "detail": "needs sm_100", "fatal": False}
 ACCEPTED = '[[accept]]\ncase = "f/mm/a"\nbound = 0.06\nreason = "needed for correctness"\nexpires = 2026-06-30\n'

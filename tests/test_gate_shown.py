@@ -10,8 +10,8 @@ import pytest
 from gemmgate.suite import report
 from gemmgate.suite.block_values import CANDIDATE
 from gemmgate.suite.judgement import Judgement, judgement
+from tests.fake_pair import BROKEN
 from tests.gate_world import GateWorld, Played, cases
-from tests.test_blocks import BROKEN
 from tests.test_report import golden
 
 

@@ -11,9 +11,8 @@ from gemmgate.suite.block_values import BASELINE, CANDIDATE
 from gemmgate.suite.block_visits import BlockPlan
 from gemmgate.suite.duet import Duet, DuetPlan
 from gemmgate.suite.survey import Survey, Surveyed
-from tests.fake_pair import ITEMS, Quiet
+from tests.fake_pair import BROKEN, ITEMS, Quiet
 from tests.gate_world import GateWorld
-from tests.test_blocks import BROKEN
 
 
 def survey(world: GateWorld, *, fresh: tuple[str, ...] = ()) -> tuple[dict[str, Surveyed], Quiet]:

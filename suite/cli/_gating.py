@@ -21,7 +21,7 @@ from gemmgate.suite.cli import _terminal
 from gemmgate.suite.cli._beginning import begin_run
 from gemmgate.suite.cli._compiled_ahead import compile_ahead
 from gemmgate.suite.cli._compiled_sides import compile_sides
-from gemmgate.suite.cli._foresee import costs_on, noise_of_items
+from gemmgate.suite.cli._foresee import blocks_on, costs_on, noise_of_items
 from gemmgate.suite.cli._gate_sides import (
     Asked,
     Sides,
@@ -74,7 +74,8 @@ def measure(asked: Asked, store: Store, folder: Path, begun: float) -> Run:
     now = _run(asked, checkouts, sides, machine, stacks, (both, missing, fresh, left))
     if earlier:
         _refuse_other_sides(earlier, now)
-    noise = earlier.selection["noise"] if earlier else noise_of_items(store, machine, both)
+    past = blocks_on(store, machine.key)
+    noise = earlier.selection["noise"] if earlier else noise_of_items(past, machine, both)
     now = replace(now, selection={**now.selection, "noise": noise})
     if machine.takes_turns:
         _terminal.say("the GPU admits one process at a time: both sides take turns, three processes a block.")
@@ -113,7 +114,7 @@ def measure(asked: Asked, store: Store, folder: Path, begun: float) -> Run:
                 asked.seconds,
                 _terminal.say,
             ),
-            surveyed_all=partial(_say_what_follows, plan, costs_on(store, machine), begun),
+            surveyed_all=partial(_say_what_follows, plan, costs_on(past, machine), begun),
             alone=alone_on(machine),
         )
         setup_s = time.monotonic() - begun

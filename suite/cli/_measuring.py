@@ -9,6 +9,7 @@ from rich.console import Console
 
 from gemmgate.suite.cli import _terminal
 from gemmgate.suite.cli._progress import Display
+from gemmgate.suite.cli._stored import say_left_out
 from gemmgate.suite.errors import CannotMeasureError
 from gemmgate.suite.loop import Loop, Plan
 from gemmgate.suite.records import Limits, Row
@@ -26,7 +27,8 @@ def usual_caches(worker: Worker) -> tuple[str, ...]:
 
 def known_limits(worker: Worker, store: Store) -> Limits:
     """Those of the machine's newest calibration in `store`, else a short version measured now; says which."""
-    stored = store.limits(worker.machine.key)
+    stored, lost = store.limits(worker.machine.key)
+    say_left_out(lost)
     if stored is None:
         _terminal.say("roofs are a short version, for no calibration of this machine is stored: `gemmgate calibrate`.")
         return measure_limits(worker)

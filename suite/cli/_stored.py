@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gemmgate.suite.again import go_on
 from gemmgate.suite.cli import _terminal
 from gemmgate.suite.records import Run
-from gemmgate.suite.store import Reading, Store
+from gemmgate.suite.store import Reading, RunInfo, Store, left_out
 
 
 def loaded(store: Store, reference: str) -> Run:
@@ -16,6 +17,19 @@ def loaded(store: Store, reference: str) -> Run:
     for remark in remarks(reading, store.root):
         _terminal.say(remark)
     return reading.run
+
+
+def gathered(stores: Sequence[Store], wanted: Callable[[RunInfo], bool]) -> list[tuple[Run, ...]]:
+    """Of each folder the wanted runs that are finished; on stderr stands once what cannot be read of all."""
+    found = [store.gather(wanted) for store in stores]
+    say_left_out([sentence for one in found for sentence in one.lost])
+    return [one.runs for one in found]
+
+
+def say_left_out(lost: Sequence[str]) -> None:
+    """On stderr, once, where files cannot be read."""
+    for sentence in left_out(lost):
+        _terminal.say(sentence)
 
 
 def remarks(reading: Reading, root: Path) -> list[str]:

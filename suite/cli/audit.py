@@ -8,6 +8,7 @@ import typer
 
 from gemmgate.suite import report
 from gemmgate.suite.cli import _options, _terminal
+from gemmgate.suite.cli._stored import loaded
 
 ORDER = 60
 
@@ -23,4 +24,4 @@ def command(
     Prints a page of Markdown from a stored run that holds both, such as one made by
     `gemmgate run --tag audit --impl inductor_max_autotune,inductor_best_choice --cache cold`.
     """
-    _terminal.put(report.audit_page(_options.store(results).load(run)))
+    _terminal.put(report.audit_page(loaded(_options.store(results), run)))

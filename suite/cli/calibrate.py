@@ -26,10 +26,12 @@ from gemmgate.suite.cli._beginning import begin_run
 from gemmgate.suite.cli._gate_sides import alone_on
 from gemmgate.suite.cli._measuring import CACHES, measure_limits
 from gemmgate.suite.cli._progress import BlockDisplay
+from gemmgate.suite.cli._stored import loaded
 from gemmgate.suite.cli.run import DATA
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.edits import EXTRA_TRIP, edited_overlay
 from gemmgate.suite.errors import CannotMeasureError, UsageError
+from gemmgate.suite.family_functions import counted
 from gemmgate.suite.measure.limits import roof_s
 from gemmgate.suite.pairs import EDITED, SIDES, LaunchSide
 from gemmgate.suite.records import Limits, Run
@@ -99,10 +101,7 @@ def command(
     options.refuse_beside(context, {"show": ("format", "results")})
     store = options.store(results).calibrations
     if show:
-        reading = store.read(show)
-        for note in reading.notes:
-            _terminal.say(note)
-        _put(reading.run, format)
+        _put(loaded(store, show), format)
         return
     if data not in DATA or cache not in ("", *CACHES):
         raise UsageError(f"--data is one of {', '.join(DATA)} and --cache one of {', '.join(CACHES)}.")
@@ -261,8 +260,8 @@ def _items(choices: Sequence[Choice], selection: Selection, worker: Worker, limi
 
 
 def _least_s(limits: Limits, cache: str, choice: Choice) -> float | None:
-    flop, bytes_moved = choice.family.flop(choice.case), choice.family.bytes_moved(choice.case)
-    return roof_s(limits, choice.case, cache, flop, bytes_moved)
+    family, case = choice.family, choice.case
+    return roof_s(limits, case, cache, counted(family.flop, case), counted(family.bytes_moved, case))
 
 
 def _stored_items(known: Catalog, earlier: Run) -> list[Item]:

@@ -21,6 +21,7 @@ from gemmgate.suite.cli._compiled_sides import ARCHITECTURES
 from gemmgate.suite.cli._foresee import foresee
 from gemmgate.suite.cli._gate_sides import Asked
 from gemmgate.suite.cli._gating import measure
+from gemmgate.suite.cli._stored import gathered
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.judged import is_unchanged
 from gemmgate.suite.judgement import Judgement, judgement
@@ -177,13 +178,13 @@ def command(
 
 def _show_watched(store: Store, format: Format) -> None:
     _refuse_format("--watch", format, (Format.TABLE, Format.JSON))
-    gates, calibrations = _comparable(store.gates), _comparable(store.calibrations)
+    gates, calibrations = _comparable(store)
     if not (gates or calibrations):
         raise UsageError(
             f"No gate and no calibration by method {METHOD_VERSION} is in {store.root}: "
             "`gemmgate gate --base HEAD --head HEAD` makes one; or name another folder with --results."
         )
-    found = watched(*_of_one_machine(gates, calibrations))
+    found = watched(gates, calibrations)
     if format is Format.JSON:
         _terminal.put(json.dumps(found.to_json(), indent=1))
     else:
@@ -211,14 +212,14 @@ def _architectures(asked: tuple[str, ...]) -> tuple[str, ...]:
     return asked or ARCHITECTURES
 
 
-def _comparable(store: Store) -> list[Run]:
-    """Finished ones by the present method, each block once: how another one scatters says nothing of it."""
-    infos = store.runs()
-    for info in infos:
-        if info.state == "unreadable":
-            _terminal.say(f"left out, because it cannot be read: {info.note}")
-    runs = [store.load(str(info.path)) for info in infos if info.state == "finished"]
-    return [run for run in whole(runs) if run.method == METHOD_VERSION]
+def _comparable(store: Store) -> tuple[list[Run], list[Run]]:
+    """Finished gates and calibrations of one machine by the present method, each block once.
+
+    How a block by another method scatters says nothing of it.
+    """
+    stored = gathered([store.gates, store.calibrations], lambda _: True)
+    gates, calibrations = ([run for run in whole(runs) if run.method == METHOD_VERSION] for runs in stored)
+    return _of_one_machine(gates, calibrations)
 
 
 def _recorded(asked: str, store: Store) -> list[Run]:
@@ -231,7 +232,7 @@ def _recorded(asked: str, store: Store) -> list[Run]:
                 "no false alarms to count. Name calibrations, and gates whose base and head are the same; or all."
             )
         return named
-    gates, calibrations = _of_one_machine(_comparable(store.gates), _comparable(store.calibrations))
+    gates, calibrations = _comparable(store)
     unchanged = [run for run in gates if _rings_in_vain(run)]
     if len(unchanged) < len(gates):
         left = units.counted(len(gates) - len(unchanged), "gate")

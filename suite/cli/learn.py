@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gemmgate.suite.catalog import find
+from gemmgate.suite.catalog import find, offered
 from gemmgate.suite.cli import _options, _terminal
 from gemmgate.suite.cli._stored import loaded
 from gemmgate.suite.errors import UsageError, unknown
@@ -135,12 +135,12 @@ def _yardsticks(name: str) -> dict[str, str]:
     family = find().families.get(name)
     if family is None:
         return {}
-    applies = {entry.name: entry.applies for entry in family.implementations}
     found: dict[str, str] = {}
     for case in family.cases:
-        offered = next((yardstick for yardstick in family.yardsticks if applies[yardstick](case)), None)
-        if offered:
-            found.setdefault(kind_of({word: str(getattr(case, word)) for word in WORDS}), offered)
+        names = offered(family, case)
+        yardstick = next((yardstick for yardstick in family.yardsticks if yardstick in names), None)
+        if yardstick:
+            found.setdefault(kind_of({word: str(getattr(case, word)) for word in WORDS}), yardstick)
     return found
 
 

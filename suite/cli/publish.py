@@ -10,9 +10,10 @@ import typer
 
 from gemmgate.suite import causes, history, regressions
 from gemmgate.suite.cli import _options, _terminal
+from gemmgate.suite.cli._stored import gathered
 from gemmgate.suite.cli.report import plotly_script
 from gemmgate.suite.commits import commit_times
-from gemmgate.suite.errors import UsageError, unknown
+from gemmgate.suite.errors import UnreadableError, UsageError, unknown
 from gemmgate.suite.offline import make_offline
 from gemmgate.suite.records import Run
 from gemmgate.suite.report import text
@@ -74,25 +75,27 @@ def command(
 def finished(store: Store, machines: tuple[str, ...]) -> list[Run]:
     """The finished runs of the machines that match; raises UsageError where there are none.
 
-    Those that go on or were interrupted are named as left out.
+    Those that go on, were interrupted or cannot be read are said to be left out.
     """
+
+    def matches(info: RunInfo) -> bool:
+        return not machines or any(fnmatchcase(info.machine, glob) for glob in machines)
+
     known = store.runs()
-    infos = [info for info in known if info.state == "finished" and info.rows]
+    for info in known:
+        if info.state in ("running", "interrupted") and matches(info):
+            said = "goes on" if info.state == "running" else "was interrupted"
+            _terminal.say(f"left out: run {info.id} {said}; `gemmgate show {info.id}` says how to finish it.")
+    infos = [info for info in known if info.state == "unreadable" or (info.state == "finished" and info.rows)]
     if not infos:
         raise UsageError(f"No finished run is stored in {store.root}: `gemmgate run` measures one.")
     for glob in machines:
         if not any(fnmatchcase(info.machine, glob) for info in infos):
             raise unknown("machine", glob, [info.machine for info in infos])
-
-    def matches(info: RunInfo) -> bool:
-        return not machines or any(fnmatchcase(info.machine, glob) for glob in machines)
-
-    for info in known:
-        if info.state in ("running", "interrupted") and matches(info):
-            said = "goes on" if info.state == "running" else "was interrupted"
-            _terminal.say(f"left out: run {info.id} {said}; `gemmgate show {info.id}` says how to finish it.")
-    chosen = [info for info in infos if matches(info)]
-    return [store.load(str(info.path)) for info in chosen]
+    (runs,) = gathered([store], lambda info: matches(info) and (info.rows > 0 or info.state == "unreadable"))
+    if not runs:
+        raise UnreadableError(f"No finished run in {store.root} can be read: `gemmgate runs` says why.")
+    return list(runs)
 
 
 def _newest(runs: list[Run]) -> list[Run]:

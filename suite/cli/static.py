@@ -22,6 +22,7 @@ from gemmgate.suite.catalog import Choice
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
 from gemmgate.suite.cli._beginning import begin_run
+from gemmgate.suite.cli._stored import loaded
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.compiling.base import commit_named, overlay_of
 from gemmgate.suite.compiling.instructions import NOT_INSTALLED
@@ -134,7 +135,7 @@ class _Base:
     def find(cls, asked: str, store: Store, overlay: Path) -> _Base:
         """Raises UsageError where it is neither."""
         try:
-            run = store.load(asked)
+            run = loaded(store, asked)
         except UsageError as error:
             commit = commit_named(overlay, asked)
             if not commit:

@@ -14,6 +14,7 @@ from gemmgate.suite.catalog import Catalog, Item, case_named
 from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
 from gemmgate.suite.cli._beginning import begin_run
+from gemmgate.suite.cli._stored import loaded
 from gemmgate.suite.cli.calibrate import Format
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.errors import CannotMeasureError, UsageError, unknown
@@ -63,7 +64,7 @@ def command(
     options.refuse_beside(context, {"show": ("picture", "format", "results")})
     store = options.store(results).timers
     if show:
-        _put(store.load(show), format, picture)
+        _put(loaded(store, show), format, picture)
         return
     known = options.families(suite or [])
     items = [_item(known, path) for path in kernel or KERNELS]

@@ -20,6 +20,7 @@ from gemmgate.suite.cli import _options as options
 from gemmgate.suite.cli import _terminal
 from gemmgate.suite.cli._beginning import begin_run
 from gemmgate.suite.cli._measuring import known_limits
+from gemmgate.suite.cli._stored import loaded
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.errors import PASS, CannotMeasureError, UsageError
 from gemmgate.suite.records import Limits, Row, Run
@@ -79,7 +80,7 @@ def command(
     options.refuse_beside(context, {"show": ("format", "results")})
     store = options.store(results).tunings
     if show:
-        _put(store.load(show), format)
+        _put(loaded(store, show), format)
         return
     known = options.families(suite or [])
     selection = selected.selection()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from gemmgate.suite.cases import Case, Tile
 from gemmgate.suite.catalog import Catalog, Choice, Selection
+from gemmgate.suite.family_functions import counted
 
 TUNED = "tuned"
 CHOSEN = ("rule", TUNED)
@@ -33,7 +34,7 @@ def chosen(known: Catalog, selection: Selection) -> list[Choice]:
     if not is_representative(selection):
         return choices
     tagged = {choice.family.name for choice in choices if "quick" in choice.case.tags}
-    by_size = sorted(choices, key=lambda one: one.family.flop(one.case), reverse=True)  # of equal ones the first
+    by_size = sorted(choices, key=_size, reverse=True)  # of equal ones the first
     quick = [one for one in by_size if one.family.name not in tagged or "quick" in one.case.tags]
     kept: dict[tuple[str, str], set[str]] = {}
     precisions: set[tuple[str, str]] = set()
@@ -62,9 +63,13 @@ def largest_of(choices: Sequence[Choice]) -> dict[tuple[str, str], str]:
     for choice in choices:
         for name in choice.implementations:
             held = largest.setdefault((choice.family.name, name), choice)
-            if choice.family.flop(choice.case) > held.family.flop(held.case):
+            if _size(choice) > _size(held):
                 largest[choice.family.name, name] = choice
     return {place: choice.case.name for place, choice in largest.items()}
+
+
+def _size(choice: Choice) -> int:
+    return counted(choice.family.flop, choice.case)
 
 
 def without_variants(

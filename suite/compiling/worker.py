@@ -48,7 +48,7 @@ from gemmgate.suite.compiling.reproducible import fix_addresses
 from gemmgate.suite.compiling.tables import readable, tables_module
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.measure.compile_only import meta_inputs
-from gemmgate.suite.measure.worker import die_with_parent
+from gemmgate.suite.measure.lifetime import die_with_parent
 
 _GARBAGE = 100_000
 """Objects more before the next search for garbage: of compilations there is little."""
@@ -192,7 +192,7 @@ class CompileWorker:
 
     def _found(self, item: Mapping[str, Any]) -> tuple[Case, Implementation]:
         case = Case.from_json(item["case"])
-        return case, self._implementation(case.family, item["implementation"])
+        return case, self._catalog.implementation_for(case, item["implementation"])
 
     def _implementation(self, family: str, name: str) -> Implementation:
         found: Implementation = self._catalog.implementation(family, name)

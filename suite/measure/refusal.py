@@ -48,6 +48,7 @@ def status_of(error: Exception) -> dict[str, Any]:
         "MemoryError": ("out_of_memory", "host_memory"),
         "OutOfResources": ("unsupported", "tile_does_not_fit"),
         "ImpossibleTime": ("invalid", "impossible_time"),
+        "FamilyError": ("error", "family"),
     }
     status, reason = known.get(kind, ("error", kind))
     if "DefaultCPUAllocator" in text:  # torch has no exception of its own for it
@@ -56,7 +57,7 @@ def status_of(error: Exception) -> dict[str, Any]:
     return {
         "status": status,
         "reason": "illegal_access" if "illegal memory" in text else reason,
-        "detail": one_line(text) + (own_place(error) if status == "error" else ""),
+        "detail": one_line(text) + (_place(error) if status == "error" else ""),
         "fatal": fatal,
     }
 
@@ -68,6 +69,11 @@ def one_line(text: str) -> str:
         paragraph = paragraph.splitlines()[0]
     line = " ".join(paragraph.split())
     return line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]} ..."
+
+
+def _place(error: BaseException) -> str:
+    """Of the error, or of what it was raised from."""
+    return own_place(error) or (own_place(error.__cause__) if error.__cause__ else "")
 
 
 def own_place(error: BaseException) -> str:

@@ -14,16 +14,12 @@ singly drop bye`, for blocks `mount settle lead visit`, for searches over tiles 
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import json
 import os
 import signal
-import subprocess
 import sys
-import threading
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -32,40 +28,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from gemmgate.suite.cases import PRECISIONS, Case, Refusal, Target
+from gemmgate.suite.measure.lifetime import die_with_parent, take_children_along
 from gemmgate.suite.measure.refusal import status_of
 
 PROTOCOL = 1
-_PR_SET_PDEATHSIG = 1
 _MAY_TIME = ("peer", "compiler")
 """Kinds of implementation that may tune themselves when they are prepared."""
 _ROOM = 0.5
 """Share of the memory: while more is free, a case leaves the allocator what the case before it had."""
-
-
-def die_with_parent(parent: int) -> None:
-    """Ends this process when its parent ends, however that happens, also inside a kernel that hangs.
-
-    Linux sends the signal itself; elsewhere, and for a parent that ended before we asked, a thread looks.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-    def look() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    threading.Thread(target=look, daemon=True, name="parent-watch").start()
-
-
-def take_children_along() -> None:
-    """Whatever this process starts ends with it: a shell waits for its end, then ends its process group."""
-    if os.getpgrp() != os.getpid():  # started by hand: the group is not ours
-        return
-    waiting, held = os.pipe()
-    subprocess.Popen(["/bin/sh", "-c", "read _; kill -KILL 0"], stdin=waiting, stdout=subprocess.DEVNULL)
-    os.close(waiting)
-    os.register_at_fork(after_in_child=partial(os.close, held))
 
 
 class Worker:
@@ -186,7 +156,7 @@ class Worker:
     def _refusal(self, case: Case, name: str, target: Target) -> Refusal | None:
         """Who cannot be imported or asked is refused for that reason, and does not hide the others."""
         try:
-            refusal: Refusal | None = self._catalog.implementation(case.family, name).supports(case, target)
+            refusal: Refusal | None = self._catalog.implementation_for(case, name).supports(case, target)
         except Exception as error:
             outcome = status_of(error)
             return outcome["reason"], outcome["detail"]
@@ -195,13 +165,13 @@ class Worker:
     def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Begins its case, which the requests after it are about. Other cases are dropped unless it says `keep`."""
         case = Case.from_json(request["case"])
+        implementation = self._catalog.implementation_for(case, request["implementation"])
         key = json.dumps([case.to_json(), request["seed"], request["data"], request["caches"]])
         if key not in self._works:
             if self._works and not request.get("keep"):
                 self._drop(request)
             self._works[key] = self._begin(case, request)
         self._work = self._works[key]
-        implementation = self._catalog.implementation(case.family, request["implementation"])
         return self._bench.prepare(self._work, implementation, request.get("tile"))
 
     def _begin(self, case: Case, request: Mapping[str, Any]) -> Any:
@@ -316,7 +286,7 @@ class Worker:
 
     def _searched(self, request: Mapping[str, Any]) -> tuple[Case, Any, Target]:
         catalog, case = self._imported(request), Case.from_json(request["case"])
-        return case, catalog.implementation(case.family, request["implementation"]), _target_of(request)
+        return case, catalog.implementation_for(case, request["implementation"]), _target_of(request)
 
     def _race(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from gemmgate.suite.measure.race import Race
@@ -325,7 +295,7 @@ class Worker:
             case = Case.from_json(request["case"])
             self._drop({"reuse": True})
             self._work, self._key = self._begin(case, request), None
-            found = partial(self._catalog.implementation, case.family)
+            found = partial(self._catalog.implementation_for, case)
             self._racing = Race(self._bench, self._work, found)
         return self._racing.answer(request)
 

@@ -15,7 +15,7 @@ id is taken gets `-2`, `-3`. `encoding` says what is inside the files.
 """
 
 from gemmgate.suite.store.files import UnwritableError
-from gemmgate.suite.store.folder import OtherKindError, Reading, RunInfo, State, Store
+from gemmgate.suite.store.folder import OtherKindError, Reading, RunInfo, State, Store, left_out
 from gemmgate.suite.store.journal import Journal
 
-__all__ = ["Journal", "OtherKindError", "Reading", "RunInfo", "State", "Store", "UnwritableError"]
+__all__ = ["Journal", "OtherKindError", "Reading", "RunInfo", "State", "Store", "UnwritableError", "left_out"]

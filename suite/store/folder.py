@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import count
@@ -62,6 +62,14 @@ class Reading:
     state: State
     notes: tuple[str, ...] = ()
     parts: tuple[Reading, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Finished runs, oldest first, and a sentence on each file that cannot be read."""
+
+    runs: tuple[Run, ...]
+    lost: tuple[str, ...]
 
 
 class Store:
@@ -170,29 +178,58 @@ class Store:
         name = reference if reference.startswith("baseline:") else ",".join(run.id for run in runs)
         return Reading(_merged(name, runs), state, notes, tuple(readings))
 
-    def limits(self, machine: str) -> Limits | None:
-        """What the newest finished calibration of a machine found that it can do; None where there is none."""
-        found = [info for info in self.calibrations.runs() if info.machine == machine and info.state == "finished"]
-        for info in reversed(found):
-            run = _header(info.path)
-            if run.limits.source:
-                return replace(run.limits, source=run.id)
-        return None
+    def gather(self, wanted: Callable[[RunInfo], bool], *, headers: bool = False) -> Gathered:
+        """The wanted runs that are finished; with `headers` without their rows, which is much faster.
+
+        Of a file that cannot be read only the machine and the name are known, as id. `left_out` says what is lost.
+        """
+        runs, lost = [], []
+        for info in filter(wanted, self.runs()):
+            if info.state == "unreadable":
+                lost.append(info.note)
+            elif info.state == "finished":
+                try:
+                    runs.append(_header(info.path)[0] if headers else self._read(info.path).run)
+                except UnreadableError as error:
+                    lost.append(str(error))
+        return Gathered(tuple(runs), tuple(lost))
+
+    def limits(self, machine: str) -> tuple[Limits | None, tuple[str, ...]]:
+        """What the newest finished calibration of a machine found that it can do, None where there is none.
+
+        With a sentence on each of its calibrations that cannot be read.
+        """
+        found = self.calibrations.gather(lambda info: info.machine == machine, headers=True)
+        limits = (replace(run.limits, source=run.id) for run in reversed(found.runs) if run.limits.source)
+        return next(limits, None), found.lost
 
     def runs(self) -> list[RunInfo]:
         """All stored runs, oldest first, from their metadata alone. Unreadable files are among them, with a note."""
-        paths = [path for path in self._runs.glob("*/*") if path.suffix in (".parquet", ".jsonl")]
+        infos: list[RunInfo] = []
+        paths: list[Path] = []
+        for folder in self._folders():
+            try:
+                with legible(folder):
+                    paths += [path for path in folder.iterdir() if path.suffix in (".parquet", ".jsonl")]
+            except UnreadableError as error:
+                infos.append(_unreadable(folder.name, folder.name, folder, error))
         finished = {path for path in paths if path.suffix == ".parquet"}
         shown = [path for path in paths if path in finished or path.with_suffix(".parquet") not in finished]
-        return sorted(map(_info, sorted(shown)), key=lambda info: (re.sub("[-:]", "", info.utc) or info.id, info.id))
+        infos += map(_info, sorted(shown))
+        return sorted(infos, key=lambda info: (re.sub("[-:]", "", info.utc) or info.id, info.id))
 
     @property
     def _runs(self) -> Path:
         return self.root / self._kind
 
+    def _folders(self) -> list[Path]:
+        """Of each machine one. Raises `UnreadableError` where nobody may look, which is not the same as none."""
+        with legible(self._runs):
+            return sorted(path for path in self._runs.iterdir() if path.is_dir()) if self._runs.is_dir() else []
+
     def _passed_over(self, run: Run) -> tuple[str, ...]:
         newer = [i for i in self.runs() if i.state == "unreadable" and i.machine == run.machine.key and i.id > run.id]
-        return tuple(f"A newer file cannot be read: {info.note}" for info in newer)
+        return left_out([info.note for info in newer], "newer file")
 
     def _read(self, path: Path) -> Reading:
         if path.suffix == ".jsonl":
@@ -237,8 +274,11 @@ class Store:
         return found[0]
 
     def _latest(self, machine: str) -> Path:
-        infos = [info for info in self.runs() if info.rows]
+        known = self.runs()
+        infos = [info for info in known if info.rows]
         if not infos:
+            for sentence in left_out([info.note for info in known if info.state == "unreadable"]):
+                raise UnreadableError(f"No {_NAMES[self._kind][0]} in {self.root} can be read: {sentence}")
             raise self._empty()
         if machine and machine not in {info.machine for info in infos}:
             raise unknown("machine", machine, {info.machine for info in infos})
@@ -270,6 +310,15 @@ class Store:
         )
 
 
+def left_out(lost: Sequence[str], noun: str = "file") -> tuple[str, ...]:
+    """What to say once of files that cannot be read: how many there are, and what is wrong with the first."""
+    if not lost:
+        return ()
+    if len(lost) == 1:
+        return (f"1 {noun} is left out: {lost[0]}",)
+    return (f"{len(lost)} {noun}s are left out; the first: {lost[0]}",)
+
+
 _TORN = "The last line of {} was torn by an interruption; its row was never reported as stored, and is left out."
 
 
@@ -277,17 +326,11 @@ def _kind_of(path: Path) -> Kind | None:
     """By the command that made the run, wherever it lies now, or else by its folder; None where neither tells."""
     words: list[str] = []
     with suppress(UnreadableError):  # whoever reads its rows says so
-        words = [word for word in _header(path).command.split() if not word.startswith("-")]
+        run = journal.read(path).run if path.suffix == ".jsonl" else _header(path)[0]
+        words = [word for word in run.command.split() if not word.startswith("-")]
     folder = path.absolute().parent.parent.name
     by_folder = next((kind for kind in _NAMES if kind == folder), None)
     return _MADE_BY.get("".join(words[1:2]), by_folder)
-
-
-def _header(path: Path) -> Run:
-    if path.suffix == ".jsonl":
-        return journal.read(path).run
-    with legible(path), open_file(path) as file:
-        return encoding.read_parquet_header(file)[0]
 
 
 def _merged(reference: str, runs: Sequence[Run]) -> Run:
@@ -324,11 +367,19 @@ def _info(path: Path) -> RunInfo:
             run, families, size = held.run, encoding.families(held.run.rows), len(held.run.rows)
             state, note = _state(path), _TORN.format(path) if held.torn else ""
         else:
-            with legible(path), open_file(path) as file:
-                run, families, size = encoding.read_parquet_header(file)
+            run, families, size = _header(path)
     except UnreadableError as error:
-        return RunInfo(path.stem, path.parent.name, "", "", "", (), 0, "unreadable", path, str(error))
+        return _unreadable(path.stem, path.parent.name, path, error)
     return RunInfo(run.id, run.machine.key, run.machine.model, run.utc, run.commit, families, size, state, path, note)
+
+
+def _header(path: Path) -> tuple[Run, tuple[str, ...], int]:
+    with legible(path), open_file(path) as file:
+        return encoding.read_parquet_header(file)
+
+
+def _unreadable(run_id: str, machine: str, path: Path, error: UnreadableError) -> RunInfo:
+    return RunInfo(run_id, machine, "", "", "", (), 0, "unreadable", path, str(error))
 
 
 def _state(path: Path) -> State:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from gemmgate.suite.cases import Footprint, Tile
 from gemmgate.suite.catalog import Item
 from gemmgate.suite.errors import CannotMeasureError
+from gemmgate.suite.family_functions import counted
 from gemmgate.suite.records import Limits, Row
 from gemmgate.suite.tuning import candidates as choosing
 from gemmgate.suite.tuning.candidates import Candidate, Rates
@@ -142,7 +143,7 @@ class Tuner:
         reply = self._space_reply(item)
         footprints = reply["footprints"] and [Footprint(**data) for data in reply["footprints"]]
         rates = _rates(self.limits)
-        least_bytes = item.family.bytes_moved(item.case)
+        least_bytes = counted(item.family.bytes_moved, item.case)
         ranked = choosing.candidates(reply["tiles"], footprints, self.worker.target, rates, least_bytes)
         self._spaces[item] = Space(ranked, None, width)
         for place, one in enumerate(choosing.pick(ranked, rules_of(width).first)):
