@@ -139,6 +139,21 @@ def test_tuned_ranges_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dispatch.choose(case_of(3, 256, 7168, "bf16", "bf16"), H200).why == "rule"
 
 
+def test_ranges_say_nothing_of_fewer_tokens_than_were_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below the least T that the first range was measured at the rule decides, however far the range goes."""
+    pieces = [{"up_to": 64, "implementation": "linear", "tile": None, "measured": [17, 64]}]
+    _tuned_with(monkeypatch, {}, {"n768-k6144-fp32-ieee-row-none": pieces})
+    chosen = {t: dispatch.choose(case_of(t, 768, 6144, "fp32", "fp32"), H200) for t in (2, 16, 17, 64, 65)}
+    assert {t: choice.why for t, choice in chosen.items()} == {
+        2: "rule",
+        16: "rule",
+        17: "tuned range up to 64",
+        64: "tuned range up to 64",
+        65: "rule",
+    }
+    assert chosen[2].implementation == "dot_product"
+
+
 def test_tuned_cases_come_before_what_a_range_assumes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a range goes on beyond the T that were measured for it, a case that was tuned itself knows better; the next
     larger tuned T does not.

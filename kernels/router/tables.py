@@ -57,19 +57,27 @@ def _names(case: Case) -> list[str]:
 def range_of(case: Case, target: Target, implementation: str = "") -> Mapping[str, Any] | None:
     """The tuned range of T that a case lies in, over all implementations or of one.
 
-    None where none was tuned, and beyond the last: nothing was measured there. Where a range ends need not have been
-    measured: it lies between two T that were.
+    None where none was tuned, below the least T of the first and beyond the last: nothing was measured there. Where a
+    range ends need not have been measured: it lies between two T that were.
     """
     t, _, _ = sizes(case)
     key = shape_key(case) + (f"/{implementation}" if implementation else "")
-    return next((piece for piece in _tuned.ranges(PACKAGE, key, target) if t <= piece["up_to"]), None)
+    pieces = _tuned.ranges(PACKAGE, key, target)
+    if not pieces or t < _measured(pieces[0])[0]:
+        return None
+    return next((piece for piece in pieces if t <= piece["up_to"]), None)
 
 
 def reaches(piece: Mapping[str, Any], case: Case) -> bool:
     """Whether the T of a case is among those that were measured for a range, from the least to the largest."""
     t, _, _ = sizes(case)
+    least, most = _measured(piece)
+    return least <= t <= most
+
+
+def _measured(piece: Mapping[str, Any]) -> tuple[int, int]:
     least, most = piece.get("measured") or (1, piece["up_to"])
-    return bool(least <= t <= most)
+    return int(least), int(most)
 
 
 def _model_of(case: Case) -> str:
