@@ -44,6 +44,10 @@ _OWN: dict[str, Any] = {dot_product.NAME: dot_product, split_k.NAME: split_k}
 """Kernels that can leave their parts to a second launch."""
 WARPS = 1
 """Of a token's program: several hand each expert over through shared memory, which one finds in an instruction."""
+AT_ONCE = 8
+"""Parts that are asked for together. One by one, the compiler keeps few of them on their way: on an H200, the 19 parts
+of 16 tokens and 384 experts took 3.0 us longer.
+"""
 _BLOCK_T = 8
 """Tokens of a block in one launch: more would leave the choice to fewer programs."""
 
@@ -51,9 +55,9 @@ _BLOCK_T = 8
 @triton.jit
 def _choose(
     parts_ptr, correction_ptr, weights_ptr, ids_ptr, T, N, scale,
-    SPLITS: tl.constexpr, OVERLAP: tl.constexpr, N2: tl.constexpr, SCORE: tl.constexpr, TOP_K: tl.constexpr,
-    TOP_K_2: tl.constexpr, GROUPS: tl.constexpr, TOP_GROUPS: tl.constexpr, CORRECTED: tl.constexpr,
-    NORMALISED: tl.constexpr,
+    SPLITS: tl.constexpr, AT_ONCE: tl.constexpr, OVERLAP: tl.constexpr, N2: tl.constexpr, SCORE: tl.constexpr,
+    TOP_K: tl.constexpr, TOP_K_2: tl.constexpr, GROUPS: tl.constexpr, TOP_GROUPS: tl.constexpr,
+    CORRECTED: tl.constexpr, NORMALISED: tl.constexpr,
 ):  # fmt: skip
     """One token, whose logits are the sum of `SPLITS` parts [S, T, N]."""
     tokens = tl.program_id(0) + tl.arange(0, 1)  # [1]
@@ -62,11 +66,14 @@ def _choose(
     if OVERLAP:
         gdc_wait()
     size = tl.cast(T, tl.int64) * N
-    place = tokens.to(tl.int64)[:, None] * N + experts[None, :]  # [1, N2]
+    place = tl.program_id(0).to(tl.int64) * N + experts[None, :]  # [1, N2]
     is_there = (experts < N)[None, :]
-    logits = tl.load(parts_ptr + place, mask=is_there, other=0.0, cache_modifier=".cg")
-    for part in tl.static_range(1, SPLITS):
-        logits += tl.load(parts_ptr + part * size + place, mask=is_there, other=0.0, cache_modifier=".cg")
+    logits = tl.zeros((1, N2), dtype=tl.float32)
+    for first in tl.static_range(0, SPLITS, AT_ONCE):
+        parts = first + tl.arange(0, AT_ONCE)[:, None]  # [AT_ONCE, 1]
+        held = parts_ptr + parts * size + place
+        block = tl.load(held, mask=(parts < SPLITS) & is_there, other=0.0, cache_modifier=".cg")
+        logits += tl.sum(block, axis=0)[None, :]
     route(
         logits, correction, tokens, T, N, weights_ptr, ids_ptr, scale,
         1, N2, SCORE, TOP_K, TOP_K_2, GROUPS, TOP_GROUPS, CORRECTED, NORMALISED,
@@ -151,8 +158,8 @@ def choose_experts(
     return (
         _choose[(t,)](
             parts, parts if correction is None else correction, weights, experts, t, n, rule.scale,
-            SPLITS=parts.shape[0] if parts.dim() == 3 else 1, OVERLAP=early, **_rule_constants(rule, n),
-            num_warps=WARPS, **({"launch_pdl": True} if early else {}),
+            SPLITS=parts.shape[0] if parts.dim() == 3 else 1, AT_ONCE=AT_ONCE, OVERLAP=early,
+            **_rule_constants(rule, n), num_warps=WARPS, **({"launch_pdl": True} if early else {}),
         ),
     )  # fmt: skip
 
