@@ -31,15 +31,27 @@ TILE = {"block_m": 16, "block_n": 16, "block_k": 64, "num_warps": 2, "num_stages
 
 def test_binaries_are_those_of_a_launch(tmp_path: Path) -> None:
     """A launch on memory finds in Triton's cache what was compiled on tensors without memory, odd sizes included."""
-    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    script = [sys.executable, str(ROOT / "tests" / "compile_split_k_ahead.py")]
-    result = subprocess.run(script, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    first, again, odd, odd_again = json.loads(result.stdout)
+    first, again, odd, odd_again = _printed("compile_split_k_ahead.py", tmp_path)
     assert (first["binaries"], again["binaries"], odd["binaries"], odd_again["binaries"]) == (2, 2, 4, 4)
     assert first["kernels"] == again["kernels"] and odd["kernels"] == odd_again["kernels"]
     assert len(first["kernels"]) == 2 and all(first["kernels"].values())
     assert not set(first["kernels"]) & set(odd["kernels"])
+
+
+def test_a_function_among_constants_is_compiled_ahead(tmp_path: Path) -> None:
+    """A kernel whose activation is a constant is compiled ahead where Triton cannot spell a function for its hooks."""
+    answer = _printed("compile_epilogue_ahead.py", tmp_path)
+    assert "failed" not in answer, answer["failed"]
+    assert len(answer["kernels"]) == len(list(tmp_path.rglob("*.cubin"))) == 2
+
+
+def _printed(script: str, cache: Path) -> Any:
+    """What a script of these tests prints, in a process of its own with that cache."""
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, str(ROOT / "tests" / script)]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 def compiled(folder: Path, chosen: list[Candidate], count: int) -> tuple[Pool, list[dict[str, Any]]]:

@@ -116,3 +116,13 @@ def test_widths_by_hand(width: float, first: int, joins: int, joining: int) -> N
     found = rules_of(width)
     assert (found.first, found.joins, found.joining) == (first, joins, joining)
     assert found.finalists == Rules().finalists
+
+
+def test_a_tile_that_runs_without_a_search_and_does_not_compile_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search whose incumbent could not be compiled has none, and the tuning keeps the compiler's reason."""
+    made = tuned(monkeypatch, World(1.0, 1.0), 1, None)
+    item = made.items[0]
+    failed = {"failed": {"status": "error", "reason": "TypeError", "detail": "a function is no constant"}, "tile": None}
+    monkeypatch.setattr(made.pool, "wait", lambda keys: dict.fromkeys(keys, failed), raising=False)
+    assert made._incumbent(item) is None
+    assert made.without_incumbent == {item.path: "a function is no constant"}

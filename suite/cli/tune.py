@@ -245,7 +245,7 @@ class _Tables:
 def _report_left_out(
     tuner: Tuner, journal: Journal, items: Sequence[Item], selection: Selection, earlier: Reading | None
 ) -> None:
-    """What was not searched, and why; an error where that is all and no `earlier` part has rows."""
+    """What was not searched, or not all of it, and why; an error where nothing was and no `earlier` part has rows."""
     asked = {path: why for path, why in tuner.left_out.items() if selection.implementations}
     for path, why in asked.items():
         _terminal.say(f"{path} was left out: {why}")
@@ -255,6 +255,9 @@ def _report_left_out(
             raise typer.Exit(PASS)
         why = next(iter(tuner.left_out.values()))
         raise CannotMeasureError(f"Nothing of what was selected can be searched here: {why}")
+    if tuner.without_incumbent:
+        count, why = units.counted(len(tuner.without_incumbent), "case"), next(iter(tuner.without_incumbent.values()))
+        _terminal.say(f"{count} searched without the tile that runs otherwise, for it could not be compiled: {why}")
     if tuner.skipped:
         _terminal.say(
             f"{units.counted(len(tuner.skipped), 'case')} found no time within --seconds: go on with `{journal.go_on}`."

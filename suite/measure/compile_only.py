@@ -12,7 +12,8 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from triton import knobs
 from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
+from triton.runtime import driver, jit
 
 from gemmgate.suite.cases import Case, Implementation, Inputs, Target, Tile
 from gemmgate.suite.measure.refusal import status_of
@@ -29,6 +30,7 @@ from gemmgate.suite.measure.refusal import status_of
 _THREADS = 1024
 _LEAST_SHARED_BYTES = 48 * 1024
 """What every GPU has: used where the target does not say."""
+_SPELL = "serialize_specialization_data"
 
 
 class CompileOnly:
@@ -130,6 +132,24 @@ def _created(path: Path) -> bool:
     return True
 
 
+@contextmanager
+def _asked_first(passes_over: Callable[..., bool]) -> Iterator[None]:
+    """Triton asks `passes_over` before it compiles.
+
+    It would also spell all constants in JSON, which nobody here reads, and before 3.7 cannot where one is a function.
+    """
+    spell = getattr(jit, _SPELL, None)
+    knobs.runtime.jit_cache_hook = passes_over
+    if spell is not None:
+        setattr(jit, _SPELL, lambda *arguments: "")
+    try:
+        yield
+    finally:
+        knobs.runtime.jit_cache_hook = None
+        if spell is not None:
+            setattr(jit, _SPELL, spell)
+
+
 def compile_ahead(
     implementation: Implementation,
     case: Case,
@@ -147,13 +167,11 @@ def compile_ahead(
     begin = time.perf_counter()
     claims = Claims(folder, at)
     driver.set_active(CompileOnly(target))
-    knobs.runtime.jit_cache_hook = claims.passes_over
     answer: dict[str, Any] = {"tile": None}
     try:
-        prepared = implementation.prepare(case, example, target, tile)
+        with _asked_first(claims.passes_over):
+            prepared = implementation.prepare(case, example, target, tile)
         answer["tile"] = dict(prepared.tile) if prepared.tile is not None else None
     except Exception as error:  # noqa: BLE001  whatever a compiler raises is an answer about the tile
         answer["failed"] = status_of(error)
-    finally:
-        knobs.runtime.jit_cache_hook = None
     return {**answer, "kernels": claims.kernels, "compile_s": time.perf_counter() - begin}

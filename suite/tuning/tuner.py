@@ -62,7 +62,8 @@ class Tuner:
 
     `seconds` is for all of them, counted from `begun`, a `time.monotonic()`. How many candidates one may have follows
     from what is left when its compilers begin; where not even the narrowest search fits any more, the rest is in
-    `skipped`. Refused items and those without tiles are `left_out`.
+    `skipped`. Refused items and those without tiles are `left_out`; `without_incumbent` are those searched without the
+    tile that runs otherwise, and why.
     With `oracle` every legal tile is timed after each search, as long as the item's share of the time lasts; the
     search before it is then the usual one, whatever the time, since it is what is judged.
     """
@@ -80,6 +81,7 @@ class Tuner:
     oracle: bool = False
     skipped: list[Item] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
+    without_incumbent: dict[str, str] = field(default_factory=dict)
     spent_s: dict[str, float] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -212,8 +214,10 @@ class Tuner:
 
     def _incumbent(self, item: Item) -> Candidate | None:
         key = (item.path, "")
-        tile = self.pool.wait([key])[key].get("tile")
-        return Candidate(tile, 0.0) if tile else None
+        reply = self.pool.wait([key])[key]
+        if reply.get("failed"):
+            self.without_incumbent[item.path] = reply["failed"]["detail"]
+        return Candidate(reply["tile"], 0.0) if reply.get("tile") else None
 
     def _replace_worker(self) -> None:
         board = self.worker.machine.board
