@@ -126,7 +126,12 @@ def compile_choice(model: str, arch: int) -> None:
     compiled = compile_for(
         fused._choose,
         {"parts_ptr": "*fp32", "correction_ptr": "*fp32", "weights_ptr": "*fp32", "ids_ptr": "*i32", "scale": "fp32"},
-        {"SPLITS": 1, "OVERLAP": arch >= OVERLAP_CAPABILITY, **fused._rule_constants(rule, experts)},
+        {
+            "SPLITS": 19,
+            "AT_ONCE": fused.AT_ONCE,
+            "OVERLAP": arch >= OVERLAP_CAPABILITY,
+            **fused._rule_constants(rule, experts),
+        },
         arch,
         num_warps=fused.WARPS,
     )
