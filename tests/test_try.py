@@ -10,7 +10,7 @@ import pytest
 
 from gemmgate.suite import catalog, outside
 from gemmgate.suite.cases import Target
-from gemmgate.suite.catalog import Choice
+from gemmgate.suite.catalog import Choice, Selection
 from gemmgate.suite.cli import _trial
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.measure.settings import own_settings
@@ -183,3 +183,13 @@ def test_a_function_that_asks_for_a_gpu_is_not_judged_without_one(worker: Worker
     assert not is_wrong(found)
     assert fault(found).startswith("cannot run here: it asks for a GPU, and this is a CPU: ")
     assert fault(found).endswith("(kernels.py, line 81)")
+
+
+def test_a_yardstick_is_one_that_the_case_has() -> None:
+    """A router whose logits keep their dtype is held against `linear`; a yardstick without a meaning names that one."""
+    known = catalog.find([])
+    selection = Selection(("router",), ("gpt-oss-120b-t4-bf16",), ("dot_product",), ())
+    (choice,), _ = _trial.select(known, selection, "")
+    assert (choice.family.yardsticks, choice.implementations) == (("linear",), ("linear", "dot_product"))
+    with pytest.raises(UsageError, match=r"linear_float has no meaning .*, or --against linear"):
+        _trial.select(known, selection, "linear_float")

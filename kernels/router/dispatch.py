@@ -2,7 +2,7 @@
 
 The choice is pure: the tuned range of T that the call lies in, else the tuned case or that of the next larger T that
 was tuned, where it is at most twice as large, else a rule. A case that was itself tuned comes before a range whose
-measured T do not reach it. Within a range the tile is the range's own. `dispatch` is
+measured T do not reach it. Within a range the tile is the range's own, where it names one. `dispatch` is
 that choice as an implementation; its `algorithm` says which tier ran and why.
 Beside it, to show what the choice is worth: `hand_ranges`, with ranges as one would write them down (up to 1, 128, 512
 and above), each with the tile of its upper end, as a tuner takes it that looks there only; and `single_choice`, one
@@ -41,7 +41,8 @@ the last nobody measured them.
 """
 _UNHELD_TOKENS, _MOST_UNHELD_PRODUCTS = 4, 6e6
 """Beyond so many tokens fewer products, where a program cannot ask for all that it reads before it multiplies."""
-_MOST_DOT_FP32_TOKENS = 32
+_MOST_DOT_FP32_TOKENS, _MOST_DOT_FP32_PRODUCTS = 32, 76e6
+"""Of fp32: 16 tokens of longcat-flash are 75e6 products, and 1.45 times as fast as by the library; 17 are slower."""
 _MOST_SPLIT_LOGITS, _MOST_SPLIT_LOGITS_PER_K, _MOST_SPLIT_TOKENS = 2**16, 24, 4096
 """Logits, T N, and logits for each of K: beyond either a library's tiles are full, or K too short to be shared out.
 Tokens: nobody measured more. Of 407 cases with these bounds none is slower than the library by more than 2 %.
@@ -95,7 +96,7 @@ def _is_few(case: Case, target: Target) -> bool:
     """
     t, n, k = sizes(case)
     if case.dtype == "fp32":
-        return t <= _MOST_DOT_FP32_TOKENS
+        return t <= _MOST_DOT_FP32_TOKENS and t * n * k <= _MOST_DOT_FP32_PRODUCTS
     most = next((products for tokens, products in _MOST_DOT_PRODUCTS.items() if t <= tokens), 0)
     if t > _UNHELD_TOKENS and not dot_product.is_held_by_rule(case, target):
         most = min(most, _MOST_UNHELD_PRODUCTS)

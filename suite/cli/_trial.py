@@ -174,21 +174,26 @@ def find_commit(asked: str) -> Commit:
 
 
 def select(known: Catalog, selection: Selection, against: str) -> tuple[list[Choice], bool]:
-    """The cases selected, each with `against` and the selection's one implementation; and whether nobody chose them."""
+    """The cases selected, each with what it is held `against` and the selection's one implementation; and whether
+    nobody chose them. Where nothing was named, it is the family's first yardstick that has a meaning for any of them.
+    """
     (name,) = selection.families
     family = known.family(name)
     default = not selection.cases and not selection.tags
     if default and any("quick" in case.tags for case in family.cases):
         selection = replace(selection, tags=("quick",))
-    family = replace(family, yardsticks=(against,))
-    choices = [
-        Choice(family, choice.case, (against, *selection.implementations))
-        for choice in known.select(selection)
-        if against in offered(family, choice.case)
-    ]
-    if not choices:
-        raise UsageError(f"{against} has no meaning for any of these cases: choose others, or another --against.")
-    return choices, default
+    cases = [choice.case for choice in known.select(selection)]
+    meant = {case: offered(family, case) for case in cases}
+    for one in [against] if against else family.yardsticks:
+        held = replace(family, yardsticks=(one,))
+        choices = [Choice(held, case, (one, *selection.implementations)) for case in cases if one in meant[case]]
+        if choices:
+            return choices, default
+    others = [one for one in family.yardsticks if any(one in names for names in meant.values())]
+    raise UsageError(
+        f"{against or ', '.join(family.yardsticks)} has no meaning for any of these cases: choose others"
+        + (f", or --against {' or '.join(others)}." if others else ".")
+    )
 
 
 def _handful(choices: Sequence[Choice]) -> list[Choice]:

@@ -54,7 +54,7 @@ def command(
     with tempfile.TemporaryDirectory(prefix="gemmgate-try-") as scratch:
         known = options.families(suite)
         chosen = _family(known, family)
-        against = _against(chosen, against)
+        _refuse_unknown(chosen, against)
         name = _free_name(chosen, attribute)
         guest = outside.write_suite(
             Path(scratch), chosen.name, name, file, attribute, deterministic=not nondeterministic
@@ -62,6 +62,7 @@ def command(
         suites = [*(suite or []), guest]
         selection = Selection((chosen.name,), options.globs("--case", case), (name,), options.globs("--tag", tag))
         selected, default = select(catalog.find(suites), selection, against)
+        against = selected[0].family.yardsticks[0]
         tried = {"function": function, "name": name, "against": against}
         trial = Trial(tried, partial(Worker, options.device(device), suites=suites), deadline, results)
         try:
@@ -97,11 +98,10 @@ def _family(known: Catalog, name: str) -> Family:
     return found
 
 
-def _against(family: Family, name: str) -> str:
+def _refuse_unknown(family: Family, name: str) -> None:
     names = [entry.name for entry in family.implementations]
     if name and name not in names:
         raise unknown(f"implementation of {family.name}", name, names)
-    return name or family.yardsticks[0]
 
 
 def _free_name(family: Family, attribute: str) -> str:
