@@ -94,7 +94,7 @@ def _by_rule(case: Case, target: Target) -> Tile:
     block_t, block_n, waves = _blocks(t, n, triton.cdiv(k, _STEP), multiprocessors)
     blocks = triton.cdiv(max(t, 1), block_t) * triton.cdiv(n, block_n)
     most = _MOST_SPLITS if overlaps(target) else _most_splits(block_t, block_n, 4)
-    splits = without_idle(triton.cdiv(k, _STEP), max(1, min(most, waves * multiprocessors // blocks)))
+    splits = _without_idle(triton.cdiv(k, _STEP), max(1, min(most, waves * multiprocessors // blocks)))
     # Two warps leave room for a second program; where there is none, four fetch faster.
     few_warps = waves == 2 and block_t <= 16 and splits * blocks > multiprocessors
     return Tile(
@@ -110,7 +110,7 @@ def _by_rule(case: Case, target: Target) -> Tile:
     )
 
 
-def without_idle(steps: int, splits: int) -> int:
+def _without_idle(steps: int, splits: int) -> int:
     """At most so many parts that each has a step to do: 28 steps in 8 parts of 4 are 7."""
     return triton.cdiv(steps, triton.cdiv(steps, min(splits, steps)))
 
@@ -190,7 +190,7 @@ def _shapes(block_t: int) -> list[tuple[int, int, int, int]]:
 def _splits(blocks: int, steps: int, multiprocessors: int, most: int) -> list[int]:
     """Numbers of parts for half a wave to two waves of programs, each with work."""
     wanted = {max(1, min(most, round(waves * multiprocessors / blocks))) for waves in (0.5, 1, 2)}
-    return sorted({without_idle(steps, splits) for splits in wanted})
+    return sorted({_without_idle(steps, splits) for splits in wanted})
 
 
 def footprint(case: Case, target: Target, tile: TileData) -> Footprint:

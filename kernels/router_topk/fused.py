@@ -48,10 +48,6 @@ AT_ONCE = 8
 """Parts that are asked for together. One by one, the compiler keeps few of them on their way: on an H200, the 19 parts
 of 16 tokens and 384 experts took 3.0 us longer.
 """
-MOST_VALUES = 65536
-"""Parts times experts, the next power of two, that a token's program adds up: with more, K is cut into fewer parts than
-for the logits alone.
-"""
 _BLOCK_T = 8
 """Tokens of a block in one launch: more would leave the choice to fewer programs."""
 
@@ -277,12 +273,6 @@ def prepare_two(case: Case, example: Inputs, target: Target, tile: TileData | No
     )
 
 
-def _with_few_parts(tile: split_k.Tile, logits_case: Case) -> split_k.Tile:
-    _, n, k = sizes(logits_case)
-    most = max(1, MOST_VALUES // triton.next_power_of_2(n))
-    return replace(tile, splits=split_k.without_idle(triton.cdiv(k, tile.block_k), min(tile.splits, most)))
-
-
 def _prepare_own_two(
     choice: dispatch.Choice, logits_case: Case, rule: Rule, example: Inputs, target: Target
 ) -> Prepared:
@@ -290,8 +280,6 @@ def _prepare_own_two(
     kernel = _OWN[choice.implementation]
     numbers = {name: int(size) for name, size in (choice.tile or {}).items()}
     tile = replace(kernel.Tile(**numbers) if numbers else kernel.choose_tile(logits_case, target), overlap=1)
-    if kernel is split_k:
-        tile = _with_few_parts(tile, logits_case)
     operands.refuse_strides("two_launches", example["x"], example["w"], None)
     workspaces: list[Tensor] = []
 
