@@ -73,15 +73,14 @@ def test_rule(name: str, chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ((8, 4096, 16), "bf16", False),
         ((8, 100000, 1), "bf16", False),
         ((1, 129280, 7168), "bf16", False),
-        ((4096, 8, 4096), "bf16", True),
-        ((7168, 4, 4096), "bf16", False),
+        ((4096, 8, 4096), "bf16", False),
         ((8, 4096, 4096), "fp32", False),
     ],
 )
-def test_rule_of_few_rows_and_columns(
+def test_rule_of_few_rows(
     sizes: tuple[int, int, int], dtype: str, is_own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Few rows or columns: K is split where an H200 was measured to gain, never in one launch."""
+    """Few rows are split where an H200 was measured to gain, and the library's beyond; one launch is never taken."""
     tuned(monkeypatch, {})
     precision = "ieee" if dtype == "fp32" else "acc32"
     name = dispatch.choose(case_of(*sizes, dtype, precision), H200).name
