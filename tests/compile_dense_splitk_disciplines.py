@@ -42,6 +42,19 @@ def spilled_bytes(binary: bytes) -> int:
     return sum(int(size) for size in re.findall(r"(?:STACK|LOCAL):(\d+)", said.stdout + said.stderr))
 
 
+def clears_early(ttgir: str) -> bool:
+    """Whether sums are put back to zero with no barrier after they were read: other threads may yet read them."""
+    is_read = False
+    for line in ttgir.splitlines():
+        if "tt.load" in line and "xf32>" not in line and "!tt.ptr<f32>" in line and "= cg" in line:
+            is_read = True
+        elif "barrier" in line:
+            is_read = False
+        elif is_read and "tt.store" in line and "!tt.ptr<f32>" in line and ", %cst" in line:
+            return True
+    return False
+
+
 def compile_case(name: str, case: Case, arch: int, tile: Tile | None = None) -> dict[str, Any]:
     multiprocessors, limit = TARGETS[arch]
     target = Target(f"sm_{arch}", sm_count=multiprocessors, shared_bytes=limit)
@@ -64,10 +77,13 @@ def compile_case(name: str, case: Case, arch: int, tile: Tile | None = None) -> 
         "spilled": sum(spilled_bytes(kernel.asm["cubin"]) for kernel in launched),
         "has": [word for word in WORDS if word in text],
         "descriptors": sum(str(kind).startswith("tensordesc") for kind in launched[0].src.signature.values()),
+        "clears_early": any(clears_early(kernel.asm["ttgir"]) for kernel in launched),
         "cooperative": launched[0].metadata.launch_cooperative_grid,
     }
 
 
+SLICED = Tile(32, 32, 128, 132, 4, 4, 4)
+"""A block that each warp has a slice of K for: its sums are read in another order than they are added."""
 HOPPER_TMA = Tile(64, 64, 128, 33, 4, 4, 1, "tma")
 BULK = (
     atomic_fp32.Tile(256, 64, 64, 33, 4, 4, 1, "tma", overlap=True, adds="bulk"),
@@ -87,6 +103,7 @@ def main() -> None:
         for dtype, precision in formats[:: 1 if name == "grid_barrier" else 3]:
             print(json.dumps(compile_case(name, case_of(64, 64, 8192, dtype, precision), 90)))
         print(json.dumps(compile_case(name, case_of(64, 64, 8192, *formats[0]), 100)))
+        print(json.dumps(compile_case(name, case_of(32, 32, 32768, *formats[-1]), 90, SLICED)))
         if name in ("last_arrival", "grid_barrier", "atomic_arrival"):
             print(json.dumps({**compile_case(name, plain, 90, HOPPER_TMA), "tile": "tma"}))
         for bulk in BULK if name == "atomic_fp32" else ():

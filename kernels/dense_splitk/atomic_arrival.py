@@ -53,6 +53,7 @@ def _atomic_arrival(
         tl.atomic_add(at, total, sem="relaxed")
         if arrive(counters + tile) == SPLITS - 1:
             total = tl.load(at, cache_modifier=".cg")
+            tl.debug_barrier()  # threads may clear other elements than they read
             tl.store(at, tl.zeros((BM, BN), dtype=tl.float32))
             tl.store(counters + tile, 0)
             finish(total, rows, columns, operands.m, operands.n, epilogue, ACTIVATION, INTERPRETED)

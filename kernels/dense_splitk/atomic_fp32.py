@@ -101,6 +101,7 @@ def _cast(
     if OVERLAP:
         gdc_wait()
     total = tl.load(sums + elements, mask=rows < M, other=0.0, cache_modifier=".cg")
+    tl.debug_barrier()  # threads may clear other elements than they read
     tl.store(sums + elements, tl.zeros((BLOCK,), dtype=tl.float32), mask=rows < M)
     finish(total, rows, columns, M, N, epilogue, ACTIVATION, INTERPRETED)
 
