@@ -48,7 +48,7 @@ def _hangs_when_timed(inputs):
     def call():
         nonlocal count
         count += 1
-        if count > 6:
+        if count > 200:
             time.sleep(3600)
         return inputs["a"] @ inputs["b"]
 
