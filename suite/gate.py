@@ -11,6 +11,8 @@ from gemmgate.suite.compare import Comparison, Verdict
 from gemmgate.suite.errors import PASS, REGRESSION, UNJUDGED, USAGE
 from gemmgate.suite.records import Row
 
+FAULT = "fault"
+"""Reason of what could not be told because a side failed while it was timed."""
 MORE_KERNELS = "more_kernels"
 """Reason of a verdict that rests on counts and not on time."""
 
@@ -42,7 +44,8 @@ class Policy:
         """Whether a verdict that was due is lacking."""
         if comparison.row.path in self.accepted:
             return False
-        return is_unjudged(comparison) and (self.times or comparison.verdict is not Verdict.UNCLEAR)
+        about_time = comparison.verdict is Verdict.UNCLEAR and comparison.reason != FAULT
+        return is_unjudged(comparison) and (self.times or not about_time)
 
 
 @dataclass(frozen=True)

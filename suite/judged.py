@@ -17,7 +17,7 @@ from gemmgate.suite import looks
 from gemmgate.suite.block_rule import Standing
 from gemmgate.suite.block_values import BASELINE, CANDIDATE, BlockValue, read_phase, values
 from gemmgate.suite.compare import Comparison, Verdict, change_text, without_time
-from gemmgate.suite.gate import MORE_KERNELS
+from gemmgate.suite.gate import FAULT, MORE_KERNELS
 from gemmgate.suite.looks import Noise
 from gemmgate.suite.records import Row, Run, Stack
 from gemmgate.suite.stages import FRESH, RELEASE, SCREEN, confirmations, logs, screened
@@ -124,7 +124,7 @@ def _judged(
         side = (read_phase(fault.phase) or (0, CANDIDATE))[1]
         said = f"While it was timed, the {side} failed: {fault.reason}: {fault.detail}."
         broken = side == CANDIDATE and fault.status == "broken"
-        verdict = (Verdict.BROKEN, "broken") if broken else (Verdict.UNCLEAR, "fault")
+        verdict = (Verdict.BROKEN, "broken") if broken else (Verdict.UNCLEAR, FAULT)
         return Judged(Comparison(old, fault if broken else new, *verdict, said), cause)
     return _timed(run, (old, new), found, known, decided, cause)
 

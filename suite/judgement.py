@@ -9,6 +9,7 @@ from datetime import date
 from gemmgate.suite import judged as _judged
 from gemmgate.suite.acceptances import Acceptances, Applied, apply
 from gemmgate.suite.block_values import values
+from gemmgate.suite.errors import PASS, UNJUDGED
 from gemmgate.suite.gate import GateResult, Policy, judge
 from gemmgate.suite.judged import Judged
 from gemmgate.suite.judged_static import judged_static
@@ -40,7 +41,10 @@ class Judgement:
 
 
 def judgement(run: Run, file: Acceptances = NOTHING, *, state: str = "finished") -> Judgement:
-    """What a stored gate says, by the acceptances of its base; one that has not `finished`, by what it has so far."""
+    """What a stored gate says, by the acceptances of its base; one that has not `finished`, by what it has so far.
+
+    One that goes on or was interrupted fails already, or else has not been judged: it cannot have passed.
+    """
     items = (*_judged.judged(run), *judged_static(run))
     today = date.fromisoformat(run.utc[:10])
     comparisons = [one.comparison for one in items]
@@ -50,6 +54,8 @@ def judgement(run: Run, file: Acceptances = NOTHING, *, state: str = "finished")
     noisy = tuple(one.path for one in items if times and one.standing == "reported")
     policy = Policy(noisy, tuple(applied.accepted), times)
     result = judge([one.comparison for one in items], policy)
+    if state != "finished" and result.exit_code == PASS:
+        result = replace(result, exit_code=UNJUDGED, sentence=f"Not judged to its end. So far: {result.sentence}")
     notes = (*_unfinished(run, state), *_notes(run, items, applied))
     return Judgement(run, tuple(_judged.worst_first(items)), result, applied, notes)
 

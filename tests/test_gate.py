@@ -63,12 +63,15 @@ def test_report_only_rows_never_count() -> None:
 
 
 def test_without_times_only_what_is_no_time_counts() -> None:
-    """Where times do not count, slower and unclear rows pass; broken, missing and more kernels launched do not."""
+    """Where times do not count, slower and unclear rows pass; broken, missing and more kernels launched do not, nor
+    what failed while it was timed.
+    """
     policy = Policy(times=False)
     passing = judge([SAME, comparison(Verdict.SLOWER, "slower", 0.5), comparison(Verdict.UNCLEAR, "cpu")], policy)
     assert passing.exit_code == 0 and "times are shown and not judged" in passing.sentence
     for verdict, reason in ((Verdict.BROKEN, ""), (Verdict.INCOMPARABLE, "missing"), (Verdict.SLOWER, MORE_KERNELS)):
         assert judge([SAME, comparison(verdict, reason)], policy).exit_code == 1
+    assert judge([SAME, comparison(Verdict.UNCLEAR, "fault")], policy).exit_code == 3
 
 
 def test_what_is_accepted_passes_unless_it_is_wrong() -> None:

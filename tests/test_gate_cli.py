@@ -198,6 +198,16 @@ def test_an_interrupted_gate_says_so(store: Store, invoke: Invoke, tmp_path: Pat
     assert "It was interrupted" in (tmp_path / "gate.md").read_text()
 
 
+def test_an_interrupted_gate_has_not_passed(store: Store, invoke: Invoke) -> None:
+    """On a CPU, where no time is due, a gate that did not come to its end cannot be judged, whatever it has."""
+    run = unchanged(1)
+    run = replace(run, selection={**run.selection, "gates_time": False})
+    with store.gates.begin(replace(run, rows=())) as journal:
+        journal.extend(run.rows)
+    result = invoke("gate", "--show", "latest")
+    assert result.exit_code == 3 and "Not judged to its end. So far: Passed" in " ".join(result.stdout.split())
+
+
 @pytest.mark.usefixtures("few")
 def test_cases_move_with_their_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the newest six blocks, cases that were quiet and now scatter by 20 % are reported, and said to have moved."""
