@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,6 +70,16 @@ def test_goals_by_hand() -> None:
     assert "| 1.005 or less | 1.0905 | 8 of 462 |" in lines["mean regret"]
     assert "2.000 s8-t64-bf16" in lines["worst regret"]
     assert lines["top-k, t up to 64, over eager"].endswith("| not run |")
+
+
+def test_a_case_measured_again_counts_once() -> None:
+    """Of two visits to a case the last one counts: the loss of the first is gone, and no case is added."""
+    times = {"linear_float": 8.0, "mm_out_dtype": 6.0, "few": 12.0, "dispatch": 6.0}
+    again = [replace(one, visit="again") for one in _case(64, 8, times, "mm_out_dtype")]
+    lines = _lines([*_rows(), *again])
+    losses = lines["slower than the best library call, beyond noise"]
+    assert "| 0 | 0, 2 left to the library | 8 of 462 |" in losses
+    assert "| 1.005 or less | 1.0000 | 8 of 462 |" in lines["mean regret"]
 
 
 def test_what_loses_is_named() -> None:

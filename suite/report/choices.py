@@ -68,13 +68,19 @@ def regrets(chosen: Sequence[Chosen]) -> list[tuple[float, str]]:
     return [(one.regret, one.row.case) for one in chosen if one.regret is not None]
 
 
+def newest(rows: Sequence[Row]) -> list[Row]:
+    """Rows of one family and cache state: of each case those of its last visit, where several runs have it."""
+    last = {row.case: row.visit for row in rows}
+    return [row for row in rows if row.visit == last[row.case]]
+
+
 def chosen_of(run: Run, family: str, name: str, cache: str) -> list[Chosen]:
-    """The cases on which the dispatcher `name` was right, in the run's order.
+    """The cases on which the dispatcher `name` was right, in the run's order, by the last visit to each.
 
     Who says in `algorithm` that another implementation ran is a dispatcher and no candidate.
     """
     points = {point.case: point for point in collect(run.rows, family, cache)}
-    rows = [r for r in run.rows if r.family == family and r.cache == cache and r.kind == "time" and not r.phase]
+    rows = newest([r for r in run.rows if r.family == family and r.cache == cache and r.kind == "time" and not r.phase])
     known = {r.implementation for r in rows}
     choosing = dispatchers(rows, family)
     if name not in known:
@@ -200,7 +206,7 @@ def _cell(one: Chosen | None, launch_s: float) -> str:
 
 def _decisions(found: Sequence[Chosen], run: Run, family: str, names: Sequence[str], cache: str) -> list[Table]:
     """For each shape the share of tokens whose decision was the reference's, by implementation."""
-    rows = [r for r in run.rows if r.family == family and r.cache == cache and r.decision and not r.phase]
+    rows = newest([r for r in run.rows if r.family == family and r.cache == cache and r.decision and not r.phase])
     held = {(r.case, r.implementation): r for r in rows if "agree" in (r.decision or {})}
     if not held:
         return []
@@ -227,7 +233,7 @@ def _agreement(rows: Sequence[Row | None]) -> str:
 
 def _what_follows(found: Sequence[Chosen], run: Run, family: str, cache: str) -> list[Table]:
     """What a family that goes on from the result takes more than the dispatcher alone, on the same cases."""
-    rows = [r for r in run.rows if r.family == family and r.cache == cache and r.median_s and not r.phase]
+    rows = newest([r for r in run.rows if r.family == family and r.cache == cache and r.median_s and not r.phase])
     alone = {one.row.case: one.row.median_s for one in found}
     names = list(dict.fromkeys(r.implementation for r in rows))
     held = {(r.case, r.implementation): r.median_s for r in rows}

@@ -10,7 +10,7 @@ from gemmgate.suite.errors import UsageError
 from gemmgate.suite.records import Row, Run
 from gemmgate.suite.report import units
 from gemmgate.suite.report.best import is_same
-from gemmgate.suite.report.choices import DRAWN, FEW, Chosen, chosen_of, regrets
+from gemmgate.suite.report.choices import DRAWN, FEW, Chosen, chosen_of, newest, regrets
 from gemmgate.suite.report.layout import Block, Cell, Column, Notes, Table, cells
 from gemmgate.suite.report.measured import where
 from gemmgate.suite.statistics import geometric_mean, ratio_interval
@@ -153,7 +153,7 @@ def _regrets(found: Sequence[Chosen]) -> list[Line]:
 def _after(found: Sequence[Chosen], run: Run) -> list[Line]:
     """Of the experts' choice that follows: against torch, and beyond the logits alone."""
     rows = [row for row in run.rows if (row.family, row.cache, row.status) == (AFTER, CACHE, "ok") and row.median_s]
-    few = [row for row in rows if not row.phase and next(iter(row.dims.values())) <= MOST_AFTER]
+    few = [row for row in newest(rows) if not row.phase and next(iter(row.dims.values())) <= MOST_AFTER]
     held = {(row.case, row.implementation): row.median_s or 0.0 for row in few}
     own = {case: min(some) for case in dict.fromkeys(row.case for row in few) if (some := _own_of(few, case))}
     alone = {one.row.case: one.row.median_s or 0.0 for one in found}
