@@ -277,7 +277,8 @@ def _repro(run: Run, row: Row) -> str:
             sides += [f"--{side}-python", told["python"]]
     only = ["--family", row.family, "--case", row.case, "--impl", row.implementation, "--all"]
     suites = [word for folder in run.selection.get("suites", ()) for word in ("--suite", folder)]
-    return shlex.join(["gemmgate", "gate", *sides, *only, *suites])
+    device = [] if run.selection["gates_time"] else ["--device", "cpu"]
+    return shlex.join(["gemmgate", "gate", *sides, *only, *device, *suites])
 
 
 def worst_first(found: Sequence[Judged]) -> list[Judged]:

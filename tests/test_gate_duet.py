@@ -309,9 +309,13 @@ def test_a_release_that_fails_changes_no_verdict() -> None:
 
 
 def test_a_repro_command_names_sides_and_item() -> None:
-    """The command that judges an item again has the base's revision and the item's family, case and implementation."""
-    found = judgement(Played(GateWorld(), cases("a")).run)
-    assert found.items[0].repro == "gemmgate gate --base origin/main --family f --case a --impl mm --all"
+    """The command that judges an item again has the base's revision, the item's family, case and implementation, and
+    the CPU where it was that.
+    """
+    run = Played(GateWorld(), cases("a")).run
+    assert judgement(run).items[0].repro == "gemmgate gate --base origin/main --family f --case a --impl mm --all"
+    on_cpu = replace(run, selection={**run.selection, "gates_time": False})
+    assert judgement(on_cpu).items[0].repro.endswith(" --impl mm --all --device cpu")
 
 
 def test_verdicts_that_a_day_after_expiry_would_change_use_the_gates_own_day() -> None:
