@@ -5,12 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from gemmgate.suite import catalog, checkouts, identity, locks, offers
 from gemmgate.suite.catalog import Selection
 from gemmgate.suite.checkouts import Checkouts
+from gemmgate.suite.cli import _gate_sides
 from gemmgate.suite.errors import CannotMeasureError, UsageError
 from gemmgate.suite.pairs import LaunchSide
 from tests.gate_repository import git, make_repository
@@ -177,6 +180,22 @@ def test_a_selection_that_a_side_lacks_is_said_in_its_words(tmp_path: Path, repo
         offers.ask("false", side.overlay, side.suites, EVERYTHING)
     with pytest.raises(UsageError, match="cannot be started"):
         offers.ask(str(tmp_path / "no-python"), side.overlay, side.suites, EVERYTHING)
+
+
+def test_what_only_the_head_has_is_not_all_that_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the base has nothing of a selection and the head has, the sentence says which side lacks it."""
+    lacking = UsageError("No implementation matches 'new'.")
+    answers: dict[str, list[Any]] = {"base": [lacking, []], "head": [[], []]}
+    monkeypatch.setattr(offers, "ask_each", lambda python, *rest: answers[python])
+    asked: Any = SimpleNamespace(selection=Selection(implementations=("new",)), suites=())
+    side = SimpleNamespace(overlay=None, suites=())
+    launch = {"baseline": SimpleNamespace(python="base"), "candidate": SimpleNamespace(python="head")}
+    sides: Any = SimpleNamespace(trees={"baseline": side, "candidate": side}, launch=launch)
+    with pytest.raises(UsageError, match=r"The base has nothing of the sort, and the head does: .*'new'"):
+        _gate_sides.find_items(asked, sides)
+    answers["head"] = [UsageError("No implementation matches 'new'. Known: mm."), []]
+    with pytest.raises(UsageError, match=r"^No implementation matches 'new'.$"):
+        _gate_sides.find_items(asked, sides)
 
 
 def test_a_family_that_prints_offers_its_cases(tmp_path: Path, repository: Path) -> None:

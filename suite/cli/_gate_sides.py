@@ -128,6 +128,11 @@ def find_items(asked: Asked, sides: Sides) -> tuple[list[Offer], list[Offer], li
 
     with ThreadPoolExecutor() as pool:
         (old, base_every), (wanted, head_every) = pool.map(offered, (BASELINE, CANDIDATE))
+    if isinstance(old, UsageError) and not isinstance(wanted, UsageError):
+        raise UsageError(
+            "The base has nothing of the sort, and the head does: select something that both have, beside which what "
+            f"only the head has is checked. The base says: {old}"
+        )
     old = _or_raise(old)
     if isinstance(wanted, UsageError):  # the base decides what is meant: the head may have nothing by that name
         wanted = []
