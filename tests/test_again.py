@@ -89,5 +89,5 @@ def test_show_names_the_store_of_an_interrupted_run(store: Store, invoke: Invoke
 def test_a_gate_is_repeated_with_its_folder_of_families() -> None:
     """What judges one item again finds the item where the gate found it."""
     sides = {"base": {"revision": "main"}, "head": {"revision": ""}}
-    run = make_run(selection={**sides, "suites": ["mine"]})
+    run = make_run(selection={**sides, "suites": ["mine"], "gates_time": True})
     assert _repro(run, make_row()).endswith(" --impl cublas --all --suite mine")
