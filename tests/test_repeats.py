@@ -90,14 +90,20 @@ def test_what_turns_wrong_after_the_samples_has_no_time(deterministic: bool) -> 
     assert "samples_s" not in measured
 
 
-def test_who_begins_to_keep_results_while_timed_is_found() -> None:
-    """A result kept by address from the sixtieth call on, which no check before the samples makes, is found after."""
+def keeping(begin: int) -> Faulty:
+    """Right, and from so many calls on with each result kept by address."""
     kept: dict[int, Any] = {}
     faulty = Faulty(lambda n: 1.0)
     product = faulty.product
     faulty.product = lambda a, b: (  # type: ignore[method-assign]
-        product(a, b) if faulty.calls < 60 else kept.setdefault(a.data_ptr(), product(a, b)).clone()
+        product(a, b) if faulty.calls < begin else kept.setdefault(a.data_ptr(), product(a, b)).clone()
     )
+    return faulty
+
+
+def test_who_begins_to_keep_results_while_timed_is_found() -> None:
+    """A result kept by address from the sixtieth call on, which no check before the samples makes, is found after."""
+    faulty = keeping(60)
     faulty.checked()
     assert faulty.calls < 60
     assert faulty.sampled()["reason"] == "output_remembered"
@@ -105,12 +111,7 @@ def test_who_begins_to_keep_results_while_timed_is_found() -> None:
 
 def test_who_keeps_the_last_of_other_values_is_found() -> None:
     """Kept by address from the sixth call on, a result of changed inputs comes again with the first inputs."""
-    kept: dict[int, Any] = {}
-    faulty = Faulty(lambda n: 1.0)
-    product = faulty.product
-    faulty.product = lambda a, b: (  # type: ignore[method-assign]
-        product(a, b) if faulty.calls < 5 else kept.setdefault(a.data_ptr(), product(a, b)).clone()
-    )
+    faulty = keeping(5)
     with pytest.raises(Refused, match="the inputs had their values again") as refused:
         faulty.checked()
     assert refused.value.reason == "output_remembered"
