@@ -21,6 +21,11 @@ BASELINE, CANDIDATE = "baseline", "candidate"
 Measure = Literal["time", "cycles"]
 SPOILED = ("throttled", "shared")
 """Marks of a block that says nothing about the code: it is measured again, and never averaged."""
+WHY_SPOILED = "throttled, shared or launched in two states"
+STATES_APART = 0.12
+"""A graph's node that is faster than another by more than this share was launched in the other state: they are a
+quarter apart.
+"""
 IN_TURNS = "in_turns"
 """Mark of a block whose workers held the device one after the other: an item's outer visits are of two processes."""
 _EDITED = " edited"
@@ -63,7 +68,16 @@ class BlockValue:
 
     @property
     def spoiled(self) -> bool:
-        return any(mark in SPOILED for mark in self.marks)
+        """Whether the board was disturbed, or the two processes launched in different states."""
+        return any(mark in SPOILED for mark in self.marks) or self._is_launched_apart
+
+    @property
+    def _is_launched_apart(self) -> bool:
+        """Whether nodes of the two sides' graphs show two states; at the power limit they show the clock."""
+        nodes_s = [row.node_s for row in (self.baseline, self.candidate) if row.node_s]
+        if len(nodes_s) < 2 or "power_limited" in self.marks:
+            return False
+        return min(nodes_s) < (1 - STATES_APART) * max(nodes_s)
 
 
 def phase_of(block: int, side: str, level: float = 0.0, *, edited: bool = False) -> str:

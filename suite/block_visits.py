@@ -287,6 +287,7 @@ class Visitor:
         clocks = [visit["sm_clock_hz"] for visit in visits if visit["sm_clock_hz"]]
         powers = [visit["power_w"] for visit in visits if visit["power_w"]]
         marks = {mark for visit in visits for mark in visit["marks"]}
+        nodes_s = [visit["node_s"] for visit in visits if visit["node_s"]]
         return {
             **known.facts[side],
             "samples_s": [seconds for visit in visits for seconds in visit["samples_s"]],
@@ -294,6 +295,7 @@ class Visitor:
             "sm_clock_hz": statistics.fmean(clocks) if clocks else None,
             "power_w": statistics.fmean(powers) if powers else None,
             "joules": known.joules,
+            "node_s": min(nodes_s, default=None),
             "marks": marks | ({"power_limited"} if known.power_limited else set()),
         }
 

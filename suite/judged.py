@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from gemmgate.suite import looks
 from gemmgate.suite.block_rule import Standing
-from gemmgate.suite.block_values import BASELINE, CANDIDATE, BlockValue, read_phase, values
+from gemmgate.suite.block_values import BASELINE, CANDIDATE, WHY_SPOILED, BlockValue, read_phase, values
 from gemmgate.suite.compare import Comparison, Verdict, change_text, without_time
 from gemmgate.suite.gate import FAULT, MORE_KERNELS
 from gemmgate.suite.looks import Noise
@@ -144,7 +144,7 @@ def _timed(
     if len(x) < 2:
         spoiled = bool(found) and all(value.spoiled for value in found)
         reason = "disturbed" if spoiled else "no_time"
-        said = "Every block was throttled or shared." if spoiled else "There was no time for enough blocks."
+        said = f"Every block was {WHY_SPOILED}." if spoiled else "There was no time for enough blocks."
         return Judged(Comparison(old, new, Verdict.UNCLEAR, reason, said), cause, len(x))
     noise = looks.with_own(known, x)
     ratio = looks.ratio_of(x)
@@ -172,7 +172,7 @@ def _verdict(
         return Verdict.SAME, "no_change", f"{said} A slow-down of {smallest:.1%} would have been seen."
     if decided in (None, "open"):
         spoiled = sum(value.spoiled for value in found)
-        why = f"{spoiled} blocks were throttled or shared" if spoiled else "time ran out"
+        why = f"{spoiled} blocks were {WHY_SPOILED}" if spoiled else "time ran out"
         return Verdict.UNCLEAR, "disturbed" if spoiled else "no_time", f"{said} Not confirmed, for {why}."
     if decided == "same":
         word = "no_change" if 1.0 in ratio else "below_size"

@@ -8,7 +8,7 @@ from datetime import date
 
 from gemmgate.suite import judged as _judged
 from gemmgate.suite.acceptances import Acceptances, Applied, apply
-from gemmgate.suite.block_values import values
+from gemmgate.suite.block_values import WHY_SPOILED, values
 from gemmgate.suite.errors import PASS, UNJUDGED
 from gemmgate.suite.gate import GateResult, Policy, judge
 from gemmgate.suite.judged import Judged
@@ -89,7 +89,7 @@ def _notes(run: Run, items: tuple[Judged, ...], applied: Applied) -> list[str]:
         notes.append(f"The noise of {_items(own)} is known from this gate's own blocks alone: no calibration has it.")
     spoiled = sum(value.spoiled for value in values(run.rows))
     if spoiled:
-        notes.append(f"{spoiled} blocks were throttled or shared, and count for nothing.")
+        notes.append(f"{spoiled} blocks were {WHY_SPOILED}, and count for nothing.")
     if run.machine.takes_turns and any(one.blocks for one in items):
         notes.append("The GPU admits one process at a time: the sides took turns, three processes a block.")
     notes += static_notes(run)

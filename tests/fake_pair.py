@@ -59,6 +59,7 @@ class World:
         self.timed: set[str] = set()
         self.faults: dict[tuple[str, str, str], list[Any]] = {}
         self.marks: Callable[[str, int], list[str]] = lambda side, count: []
+        self.node_s: Callable[[str, int], float | None] = lambda side, count: 0.73e-6
         self.visits = 0
         self.now = 0.0
         self.random = np.random.default_rng(7)
@@ -217,6 +218,7 @@ class FakeWorker:
             "sm_clock_hz": clock_hz,
             "power_w": 300.0,
             "marks": world.marks(self.side, world.visits),
+            "node_s": world.node_s(self.side, world.visits),
         }
 
 

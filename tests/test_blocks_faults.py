@@ -78,6 +78,25 @@ def test_a_throttled_block_is_visited_again_and_the_clean_visits_count() -> None
     assert progress.faults == ["f/mm/a: block 0: throttled, so visited again"]
 
 
+def test_sides_that_launch_in_two_states_are_not_compared() -> None:
+    """Where the candidate's nodes take a quarter less the block is spoiled, and a later execution measures it again."""
+    world = World()
+    world.node_s = lambda side, count: 0.55e-6 if side == CANDIDATE else 0.73e-6
+    _, rows, found, _ = run(world, blocks=range(1))
+    assert [value.spoiled for value in found] == [True]
+    _, _, found, _ = run(World(), blocks=range(1), rows=rows)
+    assert [value.spoiled for value in found] == [False]
+
+
+@pytest.mark.parametrize(("case", "node_s"), [("a", 0.70e-6), ("a", None), ("c", 0.55e-6)])
+def test_nodes_that_show_one_state_spoil_nothing(case: str, node_s: float | None) -> None:
+    """Nodes 4 % apart are of one state, an unread one says nothing, and at the power limit the clock moves them."""
+    world = World()
+    world.node_s = lambda side, count: node_s if side == CANDIDATE else 0.73e-6
+    _, _, found, _ = run(world, items=[item for item in ITEMS if item.case.name == case], blocks=range(1))
+    assert [(value.candidate.node_s, value.spoiled) for value in found] == [(node_s, False)]
+
+
 def test_a_block_that_stays_shared_is_reported_and_resumed() -> None:
     """Beside another process for ever, the loop ends, the value says so, and a later execution measures it again."""
     world = World()

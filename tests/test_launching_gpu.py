@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from gemmgate.suite.measure.clock import EventClock
-from gemmgate.suite.measure.launching import of_device
+from gemmgate.suite.measure.launching import YOUNG, of_device
 from gemmgate.suite.measure.sampler import Launch
 
 pytestmark = pytest.mark.gpu
@@ -36,3 +39,21 @@ def test_launches_come_back_without_their_sentinel() -> None:
     seconds = launching.start(EventClock("events"), [launch] * 3)()
     assert len(seconds) == 3
     assert min(seconds) > 0
+
+
+def test_a_fresh_process_is_young_until_it_is_aged() -> None:
+    """The first looks find nodes that are faster than those of the old state, by more than what parts the two."""
+    code = (
+        "import torch\n"
+        "from gemmgate.suite.measure.launching import YOUNG, of_device\n"
+        "torch.cuda.set_device(0)\n"
+        "launching = of_device(0)\n"
+        "launching.begin()\n"
+        "young_s = launching.node_s\n"
+        "launching.steady()\n"
+        "print(young_s, launching.node_s, int(launching.is_young(young_s)))\n"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    young_s, old_s = map(float, found[:2])
+    assert found[2] == "1"
+    assert young_s < (1 - YOUNG) * old_s

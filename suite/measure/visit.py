@@ -29,12 +29,16 @@ _CALIBRATION_PAIRS = 10
 
 @dataclass(frozen=True)
 class Visit:
-    """Seconds a call of each replay, and what the board said meanwhile. `sm_clock_hz` is read on the device itself."""
+    """Seconds a call of each replay, and what the board said meanwhile.
+
+    `sm_clock_hz` is read on the device itself; `node_s` tells the state of launching.
+    """
 
     samples_s: tuple[float, ...]
     sm_clock_hz: float | None
     power_w: float | None
     marks: tuple[str, ...]
+    node_s: float | None
 
 
 class Visits:
@@ -105,7 +109,8 @@ class Visits:
         clock_hz = (before_hz + after_hz) / 2 if before_hz and after_hz else None
         if launching and launching.moved > moved:
             marks.add("launching_moved")
-        return Visit(tuple(seconds / launch.calls for seconds in samples), clock_hz, power_w, tuple(sorted(marks)))
+        each_s = tuple(seconds / launch.calls for seconds in samples)
+        return Visit(each_s, clock_hz, power_w, tuple(sorted(marks)), launching.node_s if launching else None)
 
     def inject(self, extras: Mapping[float, Sequence[float] | None]) -> dict[str, Any]:
         """Makes a launch a level. An extra that was calibrated before is used as it is, None is calibrated now."""

@@ -98,6 +98,8 @@ class Worker:
         self._work: Any = None
         self._visits: dict[str, Any] = {}
         self._racing: Any = None
+        if self._bench.launching:
+            self._bench.launching.begin()
         if self._is_warm:
             self._bench.touch()
         # What is imported by now stays: to look through it costs each case that is dropped a tenth of a second.

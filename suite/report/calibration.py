@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from gemmgate.suite.block_rule import ALPHA, QUIET_SD
+from gemmgate.suite.block_values import WHY_SPOILED
 from gemmgate.suite.calibration import Calibration, CaseNoise
 from gemmgate.suite.calibration_power import FEWEST_BLOCKS, EditFound, Found
 from gemmgate.suite.errors import unknown
@@ -103,7 +104,7 @@ def _line(case: CaseNoise) -> tuple[str, ...]:
     if case.differs:
         notes.append("differs from itself")
     if case.spoiled:
-        notes.append(f"{units.counted(case.spoiled, 'block')} throttled or shared")
+        notes.append(f"{units.counted(case.spoiled, 'block')} {WHY_SPOILED}")
     return (
         case.path,
         units.microseconds(case.median_s),
