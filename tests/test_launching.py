@@ -31,7 +31,9 @@ class Process:
 
     @property
     def node_s(self) -> float:
-        return (OLD_S if self.aged >= self.needed else YOUNG_S) * CLOCK_HZ / self.clock_hz
+        """Part of a node takes cycles of the clock, part of it time."""
+        at_highest_s = OLD_S if self.aged >= self.needed else YOUNG_S
+        return at_highest_s * (0.6 + 0.4 * CLOCK_HZ / self.clock_hz)
 
     def node(self) -> tuple[float, float | None]:
         return self.node_s, self.clock_hz if self.is_steady else None
@@ -120,6 +122,16 @@ def test_a_lower_clock_is_no_other_state() -> None:
     assert process.sample() == [OLD_S]
     assert process.launching.moved == 0
     assert process.aged == 1
+
+
+def test_the_young_state_is_told_at_a_lower_clock() -> None:
+    """At two thirds of the clock a young node, nine tenths of an old one at the highest, is no old one."""
+    process = Process()
+    process.launching.steady()
+    process.clock_hz, process.aged = CLOCK_HZ * 2 / 3, 0
+    process.launching.steady()
+    assert process.aged == 1
+    assert process.launching.node_s == process.node_s > OLD_S
 
 
 def test_a_clock_that_changes_while_it_is_read_says_nothing_of_the_state() -> None:

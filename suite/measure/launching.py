@@ -22,8 +22,10 @@ from gemmgate.suite.measure.sampler import Clock, Finish, Launch, time_launches
 NODES = 128
 YOUNG = 0.12
 """A node that takes less than its time in the old state by more than this share is in the young one. The states are
-0.25 apart on an H200, and a lower clock makes a node slower.
+0.25 apart on an H200.
 """
+_NEAR = 0.03
+"""Within this share looks into one state agree."""
 _REPLAYS = 5
 _FIRST_LOOKS = 3
 _SWITCHES = 16
@@ -45,7 +47,7 @@ class Launching:
         self._node = node
         self._age = age
         self._sentinel = sentinel
-        self._cycles = self._highest_hz = self._young_cycles = 0.0
+        self._cycles = self._highest_hz = self._young_cycles = self._clock_hz = 0.0
         self._is_at_end = False
         self.node_s: float | None = None
         """Seconds of a node when it was looked at last."""
@@ -53,8 +55,16 @@ class Launching:
         """How often launches were in the young state."""
 
     def is_young(self, node_s: float) -> bool:
-        """Whether a node is faster than the old state allows at the highest clock seen."""
-        return bool(self._highest_hz) and node_s < (1 - YOUNG) * self._cycles / self._highest_hz
+        """Whether a node is faster than the old state allows at the clock that was read last.
+
+        A lower clock makes a node slower, at most in proportion: a young one may take up to its own time over the
+        share of the highest clock, an old one never less than at that.
+        """
+        if not self._highest_hz:
+            return False
+        old_s = self._cycles / self._highest_hz
+        slowed_s = self._young_cycles / self._clock_hz if self._has_aged else 0.0
+        return node_s < min(max((1 - YOUNG) * old_s, (1 + _NEAR) * slowed_s), (1 - _NEAR) * old_s)
 
     def begin(self) -> None:
         """Looks before anything works on another stream, so that it is known what a node takes in the young state."""
@@ -90,16 +100,20 @@ class Launching:
         return finish
 
     @property
+    def _has_aged(self) -> bool:
+        """Whether a node once took longer than at the beginning."""
+        return self._cycles * (1 - YOUNG) > self._young_cycles > 0
+
+    @property
     def _is_old(self) -> bool:
-        """Whether a node takes longer than at the beginning, and no less than it once did."""
-        has_aged = self._cycles * (1 - YOUNG) > self._young_cycles > 0
-        return (has_aged or self._is_at_end) and not self.is_young(self.node_s or 0.0)
+        return (self._has_aged or self._is_at_end) and not self.is_young(self.node_s or 0.0)
 
     def _look(self) -> float:
         """Cycles of a node, 0 where the clock changed meanwhile."""
         self.node_s, clock_hz = self._node()
         if clock_hz is None:
             return 0.0
+        self._clock_hz = clock_hz
         self._cycles = max(self._cycles, self.node_s * clock_hz)
         self._highest_hz = max(self._highest_hz, clock_hz)
         return self.node_s * clock_hz
