@@ -19,7 +19,7 @@ from gemmgate.suite.block_values import BASELINE, CANDIDATE, WHY_SPOILED, BlockV
 from gemmgate.suite.compare import Comparison, Verdict, change_text, without_time
 from gemmgate.suite.gate import FAULT, MORE_KERNELS
 from gemmgate.suite.looks import Noise
-from gemmgate.suite.records import Row, Run, Stack
+from gemmgate.suite.records import Row, Run, stack_on
 from gemmgate.suite.stages import FRESH, RELEASE, SCREEN, confirmations, logs, screened
 from gemmgate.suite.statistics import Interval
 
@@ -201,7 +201,7 @@ def _cause(run: Run, old: Row, new: Row) -> str:
             if same
             else "The machine code changed."
         )
-    before = Stack(**run.selection["baseline_stack"])
+    before = stack_on(run.machine, run.selection["baseline_stack"])
     changed = [name for name in before.__dataclass_fields__ if getattr(before, name) != getattr(run.stack, name)]
     if changed:
         said = ", ".join(f"{name} {getattr(before, name)} -> {getattr(run.stack, name)}" for name in changed)
@@ -250,7 +250,7 @@ def since_release(run: Run) -> dict[str, float]:
 def is_unchanged(run: Run) -> bool:
     """Whether both sides were the same sources in the same stack: what such a gate finds is a false alarm."""
     base, head = run.selection["base"], run.selection["head"]
-    return bool(base["tree"] == head["tree"] and Stack(**run.selection["baseline_stack"]) == run.stack)
+    return bool(base["tree"] == head["tree"] and stack_on(run.machine, run.selection["baseline_stack"]) == run.stack)
 
 
 def _block(row: Row) -> int:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from gemmgate.suite.errors import UnreadableError
@@ -88,7 +88,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Stack:
-    """Versions that a time depends on. Empty where it does not apply."""
+    """Versions that a time depends on. Empty where it does not apply; `threads` are those of a CPU's library."""
 
     python: str = ""
     torch: str = ""
@@ -313,9 +313,15 @@ class Run:
             )
         known = {f.name: data[f.name] for f in fields(cls) if f.name in data and f.name != "rows"}
         known["machine"] = _build(Machine, data["machine"])
-        known["stack"] = _build(Stack, data["stack"])
+        known["stack"] = stack_on(known["machine"], data["stack"])
         known["limits"] = _build(Limits, data.get("limits", {}))
         return cls(**known, rows=rows)
+
+
+def stack_on(machine: Machine, data: Mapping[str, Any]) -> Stack:
+    """A stack as it was stored. Of a GPU the host's threads are no part, though older runs name them."""
+    stack: Stack = _build(Stack, data)
+    return replace(stack, threads=0) if machine.is_gpu else stack
 
 
 def run_id(utc: str, commit: str, *, dirty: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -110,9 +110,16 @@ def watched(gates: Sequence[Run], calibrations: Sequence[Run] = ()) -> Watched:
 
 
 def whole(runs: Sequence[Run]) -> list[Run]:
-    """Without those that another of them was resumed from, which holds their rows too."""
+    """Each row once: without runs that another was resumed from, whose rows it holds, and those that two such share."""
     earlier = {run.resumed for run in runs}
-    return [run for run in runs if run.id not in earlier]
+    seen: set[tuple[str, str]] = set()
+    found = []
+    for run in runs:
+        if run.id not in earlier:
+            rows = tuple(row for row in run.rows if not row.visit or (row.run_id, row.visit) not in seen)
+            seen |= {(row.run_id, row.visit) for row in rows}
+            found.append(replace(run, rows=rows))
+    return found
 
 
 def _is_due(noise: Noise | None) -> bool:

@@ -146,7 +146,7 @@ def test_a_run_that_cannot_be_judged_exits_3() -> None:
     found = judgement(Played(world, cases("a")).run)
     assert verdicts(found)["a"] == ("UNCLEAR", "disturbed")
     assert found.result.exit_code == 3
-    assert "12 blocks were throttled or shared, and count for nothing." in found.notes
+    assert "12 blocks were throttled, shared or launched in two states, and count for nothing." in found.notes
 
 
 @pytest.mark.parametrize(("fresh", "verdict", "code"), [(3, ("UNCLEAR", "no_time"), 3), (5, ("SLOWER", "slower"), 1)])

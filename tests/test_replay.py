@@ -95,6 +95,24 @@ def test_what_is_shown(store: Store, invoke: Invoke, monkeypatch: pytest.MonkeyP
     assert "No slow-downs" in show_replayed(replay([recorded("one", 0.003)]), "table")
 
 
+def test_blocks_that_two_resumed_calibrations_share_count_once(
+    store: Store, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice resumed from one calibration of 20 blocks, by none and by 5: 25 blocks, however the runs are named."""
+    monkeypatch.setattr(gate, "replayed", partial(replay, gates=5, gates_a_case=5))
+    first = recorded("20260131T120000Z-0a1b2c3d4e", 0.003)
+    stored(store.calibrations, replace(first, rows=()), *first.rows)
+    again = [row for row in recorded("x", 0.003, count=25).rows if int(row.phase.split()[1]) >= 20]
+    for name, rows in (("20260131T130000Z-aaaaaaaaaa", []), ("20260131T140000Z-bbbbbbbbbb", again)):
+        now = replace(first, id=name, utc="2026-01-31T14:00:00Z", rows=())
+        with store.calibrations.resume(first.id, now) as journal:
+            journal.extend(rows)
+            journal.finish()
+    named = f"{first.id},20260131T130000Z-aaaaaaaaaa,20260131T140000Z-bbbbbbbbbb"
+    for asked in ("all", named):
+        assert "25 blocks of nvidia-h200-141g-700w" in invoke("gate", "--replay", asked).stdout
+
+
 def test_nothing_to_replay_is_said(invoke: Invoke) -> None:
     """Without a run by the present method, bad input with the command that makes one."""
     result = invoke("gate", "--replay", "all")

@@ -16,6 +16,7 @@ from typing import NoReturn
 import pytest
 
 from gemmgate.suite.errors import CannotMeasureError, UsageError
+from gemmgate.suite.records import Machine
 from gemmgate.suite.store import Store, UnwritableError
 from tests.stored import H200, ROOT, STACK, interrupted, make_row, make_run, stored, write_baseline
 
@@ -99,6 +100,24 @@ def test_other_conditions_cannot_resume(store: Store, end: Callable[..., Path]) 
             store.resume("latest", other)
     assert path.read_bytes() == before
     assert len(store.runs()) == 1
+
+
+@pytest.mark.parametrize("end", [stored, interrupted])
+def test_a_gpu_run_of_a_host_with_other_threads_is_resumed(store: Store, end: Callable[..., Path]) -> None:
+    """Threads that a run names of its host are no part of what a GPU's times depend on."""
+    end(store, make_run(stack=replace(STACK, threads=32)))
+    with store.resume("latest", make_run("20261201T100000Z-ffffffffff")) as journal:
+        journal.append(make_row(case="x"))
+        assert store.load(str(journal.finish())).stack == STACK
+
+
+@pytest.mark.parametrize("end", [stored, interrupted])
+def test_a_cpu_run_of_other_threads_is_not_resumed(store: Store, end: Callable[..., Path]) -> None:
+    """On a CPU they are what computes."""
+    cpu = Machine("cpu-x", "a CPU")
+    end(store, make_run(machine=cpu, stack=replace(STACK, threads=32)))
+    with pytest.raises(UsageError, match="threads 32, now 16"):
+        store.resume("latest", make_run("20261201T100000Z-f", machine=cpu, stack=replace(STACK, threads=16)))
 
 
 def test_several_runs_cannot_be_resumed(store: Store) -> None:

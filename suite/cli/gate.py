@@ -231,7 +231,7 @@ def _recorded(asked: str, store: Store) -> list[Run]:
                 f"--replay {', '.join(changed)}: a gate of changed code, or of which the identical was not timed, has "
                 "no false alarms to count. Name calibrations, and gates whose base and head are the same; or all."
             )
-        return named
+        return whole(named)
     gates, calibrations = _comparable(store)
     unchanged = [run for run in gates if _rings_in_vain(run)]
     if len(unchanged) < len(gates):

@@ -248,7 +248,7 @@ def describe_stack(device: torch.device) -> Stack:
         driver=driver,
         cublas=next((v for v in map(_version, ("nvidia-cublas", "nvidia-cublas-cu12")) if v), "") if gpu else "",
         blas="" if gpu else _cpu_blas(),
-        threads=torch.get_num_threads(),
+        threads=0 if gpu else torch.get_num_threads(),
     )
 
 

@@ -232,16 +232,16 @@ def _agreement(rows: Sequence[Row | None]) -> str:
 
 
 def _what_follows(found: Sequence[Chosen], run: Run, family: str, cache: str) -> list[Table]:
-    """What a family that goes on from the result takes more than the dispatcher alone, on the same cases."""
+    """What a family that goes on from the result takes, and more than the dispatcher alone, where that has the case."""
     rows = newest([r for r in run.rows if r.family == family and r.cache == cache and r.median_s and not r.phase])
     alone = {one.row.case: one.row.median_s for one in found}
     names = list(dict.fromkeys(r.implementation for r in rows))
     held = {(r.case, r.implementation): r.median_s for r in rows}
     lines = []
-    for case in dict.fromkeys(r.case for r in rows if alone.get(r.case)):
-        times = [held.get((case, name)) for name in names]
-        least = min(filter(None, times))
-        lines.append(cells((case, *map(units.microseconds, times), units.microseconds(least - (alone[case] or 0.0)))))
+    for case in dict.fromkeys(r.case for r in rows):
+        times, result_s = [held.get((case, name)) for name in names], alone.get(case)
+        beyond_s = min(filter(None, times)) - result_s if result_s else None
+        lines.append(cells((case, *map(units.microseconds, times), units.microseconds(beyond_s))))
     columns = (
         Column("case"),
         *(Column(name, right=True) for name in names),
