@@ -84,6 +84,18 @@ def test_several_references_are_one_run(store: Store) -> None:
     assert store.load(f"{ids[0]},{ids[0]}").id == ids[0]
 
 
+def test_the_beginning_of_an_id_names_a_run(store: Store) -> None:
+    """As far as no other run begins so; an id that is one counts before what begins with it."""
+    for run_id in ("20261128T160312Z-0a1b2c3d4e", "20261128T160312Z-0a1b2c3d4e-dirty", "20261129T160312Z-0a1b2c3d4e"):
+        stored(store, make_run(run_id))
+    assert store.load("20261129T16").id == "20261129T160312Z-0a1b2c3d4e"
+    assert store.load("20261128T160312Z-0a1b2c3d4e").id == "20261128T160312Z-0a1b2c3d4e"
+    with pytest.raises(UsageError, match=r"begin with '20261128': 20261128T160312Z-0a1b2c3d4e, .*-dirty\. Name one"):
+        store.load("20261128")
+    with pytest.raises(UsageError, match="No run matches '202611'"):
+        store.load("202611")
+
+
 def test_baseline_of_different_stacks_is_refused(store: Store) -> None:
     """Rows of two stacks in one baseline are an error: the merged run could name only one of them."""
     stored(store, make_run("20261127T100000Z-aaaaaaaaaa"))

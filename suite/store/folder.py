@@ -260,18 +260,21 @@ class Store:
 
     def _by_id(self, run_id: str, machine: str) -> Path:
         infos = self.runs()
-        found = [i.path for i in infos if i.id == run_id and machine in ("*", i.path.parent.name)]
-        if not found:
+        named = [info for info in _named(run_id, infos) if machine in ("*", info.path.parent.name)]
+        if not named:
             for kind in _NAMES:
-                if any(info.id == run_id for info in Store(self.root, kind).runs()):
+                if _named(run_id, Store(self.root, kind).runs()):
                     raise self._other_kind(run_id, kind)
         if not infos:
             raise self._empty()
-        if not found:
+        if not named:
             raise unknown(_NAMES[self._kind][0], run_id, [info.id for info in infos])
-        if len(found) > 1:
-            raise UsageError(f"Several runs are called '{run_id}': give one as a path: {', '.join(map(str, found))}.")
-        return found[0]
+        if len(ids := sorted({info.id for info in named})) > 1:
+            raise UsageError(f"Several runs begin with '{run_id}': {', '.join(ids)}. Name one of them.")
+        if len(named) > 1:
+            paths = ", ".join(str(info.path) for info in named)
+            raise UsageError(f"Several runs are called '{run_id}': give one as a path: {paths}.")
+        return named[0].path
 
     def _latest(self, machine: str) -> Path:
         known = self.runs()
@@ -319,7 +322,15 @@ def left_out(lost: Sequence[str], noun: str = "file") -> tuple[str, ...]:
     return (f"{len(lost)} {noun}s are left out; the first: {lost[0]}",)
 
 
+_LEAST_OF_ID = 8
+"""Letters of an id that name a run: those of its date."""
 _TORN = "The last line of {} was torn by an interruption; its row was never reported as stored, and is left out."
+
+
+def _named(run_id: str, infos: Sequence[RunInfo]) -> list[RunInfo]:
+    """Those of that id, else those whose ids begin with it, if it is as long as a date."""
+    exactly = [info for info in infos if info.id == run_id]
+    return exactly or [info for info in infos if len(run_id) >= _LEAST_OF_ID and info.id.startswith(run_id)]
 
 
 def _kind_of(path: Path) -> Kind | None:
