@@ -301,6 +301,20 @@ def test_experts_of_logits_with_many_ties(rule: Rule) -> None:
         torch.testing.assert_close(weights[token].double(), exact, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("corrected", [False, True])
+def test_scores_of_far_negative_logits_keep_their_precision(corrected: bool) -> None:
+    """Where exp of a logit is below the rounding of 1, the root of softplus ranks and weighs experts as in float64."""
+    rule = Rule("sqrtsoftplus", 3, corrected=corrected)
+    logits = torch.tensor([[-20.0, -18.0, -19.0, -25.0], [-12.0, -11.0, -40.0, -12.5], [-0.1, -3.0, 2.0, -7.0]])
+    correction = torch.zeros(4)
+    weights, experts = torch.empty(3, 3), torch.empty(3, 3, dtype=torch.int32)
+    choose_experts(logits, correction if corrected else None, rule, weights, experts)
+    for token in range(3):
+        chosen, exact = _sorted_experts(logits[token], correction, rule)
+        assert experts[token].tolist() == chosen
+        torch.testing.assert_close(weights[token].double(), exact, rtol=1e-5, atol=0.0)
+
+
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 def test_logit_that_is_no_number_shows() -> None:
     """An expert whose logit is NaN comes first, and no weight of its token is a number; other tokens' are."""

@@ -87,13 +87,21 @@ def _score(logits, SCORE: tl.constexpr):
     elif SCORE == "sigmoid":
         scores = 1.0 / (1.0 + tl.exp(-logits))
     else:
-        scores = tl.sqrt(tl.maximum(logits, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(logits))))
+        scores = tl.sqrt(tl.maximum(logits, 0.0) + _log1p(tl.exp(-tl.abs(logits))))
     return scores
 
 
 @triton.jit
+def _log1p(x):
+    """log(1 + x) for x from 0 to 1, to a few units in the last place: what 1 + x rounds off is put back as a factor."""
+    rounded = 1.0 + x
+    seen = tl.where(rounded == 1.0, 1.0, rounded - 1.0)
+    return tl.where(rounded == 1.0, x, tl.log(rounded) * (x / seen))
+
+
+@triton.jit
 def _key(number):
-    """fp32 as int32 in the same order, NaN first. Adding 0 makes both zeros one."""
+    """fp32 as int32 in the same order, NaN first. Adding 0 makes both zeros one, and on NVIDIA's GPUs all NaNs too."""
     bits = (number + 0.0).to(tl.int32, bitcast=True)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
