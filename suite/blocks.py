@@ -13,7 +13,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import psutil
@@ -82,7 +82,6 @@ class Blocks:
         self._sink = sink
         self._progress = progress
         self._begun = time.monotonic() if begun is None else begun
-        self._done = {(value.path, value.block) for value in values(rows) if not value.spoiled}
         self._spent = Spent()
         kind = VisitorInTurns if alone else Visitor
         self._visitor = kind(plan, commits or {}, progress.fault, self._spent, known)
@@ -93,7 +92,8 @@ class Blocks:
         self._ending: list[Pair] = []
         self._board = ""
         self._is_fresh = True
-        self.given_up = {row.path: row.detail for row in rows if row.status not in (*RETRIED, "ok") and _of_block(row)}
+        self.given_up = _given_up(rows)
+        self._missing = missing_in(rows, plan.items, plan.blocks)
         self.unmeasured: tuple[int, ...] = ()
         self.blocks_s: list[float] = []
         self.spent: tuple[dict[str, float], dict[str, float]] = ({}, {})
@@ -110,11 +110,8 @@ class Blocks:
 
     def run(self) -> Iterator[BlockValue]:
         """The values of each item in each block, each once its rows were handed on."""
-        missing = {
-            block: [i for i in self._plan.items if (i.path, block) not in self._done and i.path not in self.given_up]
-            for block in self._plan.blocks
-        }
-        numbers = [block for block in self._plan.blocks if missing[block]]
+        missing = self._missing
+        numbers = list(missing)
         try:
             for index, block in enumerate(numbers):
                 begin = time.monotonic()
@@ -297,5 +294,19 @@ def pairs_ahead(memory_bytes: int, cores: int) -> int:
     return max(1, min(MOST_AHEAD, memory_bytes // AHEAD_BYTES, cores // AHEAD_CORES))
 
 
-def _of_block(row: Row) -> bool:
-    return read_phase(row.phase) is not None
+def missing_in(rows: Collection[Row], items: Sequence[Item], blocks: Iterable[int]) -> dict[int, list[Item]]:
+    """Per block the items that rows have no value of: not those given up, but those whose block is spoiled."""
+    done = {(value.path, value.block) for value in values(rows) if not value.spoiled}
+    given_up = _given_up(rows)
+    found = {
+        block: [item for item in items if (item.path, block) not in done and item.path not in given_up]
+        for block in blocks
+    }
+    return {block: missing for block, missing in found.items() if missing}
+
+
+def _given_up(rows: Collection[Row]) -> dict[str, str]:
+    """By path why an item is not tried again."""
+    return {
+        row.path: row.detail for row in rows if row.status not in (*RETRIED, "ok") and read_phase(row.phase) is not None
+    }

@@ -68,6 +68,9 @@ def test_from_real_workers_to_a_resumed_calibration(
     assert set(found) == {(0, 0.0), (1, 0.0), (1, 4.0)}
     assert found[1, 4.0] > 0.5
     assert finished.resumed and finished.limits.source == "long"
+    assert invoke(monkeypatch, *common, "--resume", "latest", "--blocks", "2") == 0
+    assert "nothing is missing of 2 blocks" in capsys.readouterr().err
+    assert len(store.calibrations.runs()) == 2
 
 
 def test_a_stored_calibration_is_shown_as_json(

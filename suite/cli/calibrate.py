@@ -17,7 +17,7 @@ from rich.console import Console
 
 from gemmgate.suite import report
 from gemmgate.suite.block_values import values
-from gemmgate.suite.blocks import BlockPlan, Blocks
+from gemmgate.suite.blocks import BlockPlan, Blocks, missing_in
 from gemmgate.suite.calibration import calibration, calibration_json
 from gemmgate.suite.catalog import Catalog, Choice, Item, Selection
 from gemmgate.suite.cli import _options as options
@@ -30,7 +30,7 @@ from gemmgate.suite.cli._stored import loaded
 from gemmgate.suite.cli.run import DATA
 from gemmgate.suite.commits import describe_commit
 from gemmgate.suite.edits import EXTRA_TRIP, edited_overlay
-from gemmgate.suite.errors import CannotMeasureError, UsageError
+from gemmgate.suite.errors import PASS, CannotMeasureError, UsageError
 from gemmgate.suite.family_functions import counted
 from gemmgate.suite.measure.limits import roof_s
 from gemmgate.suite.pairs import EDITED, SIDES, LaunchSide
@@ -108,9 +108,16 @@ def command(
     suites = suite or []
     known = options.families(suites)
     selection = selected.selection()
-    earlier = store.load(resume) if resume else None
-    if earlier:
+    reading = store.read(resume) if resume else None
+    earlier = reading.run if reading else None
+    numbers = range(blocks or (POWER_BLOCKS if power else BLOCKS))
+    if reading and earlier:
         _refuse_other_conditions(earlier, selection, cache, seed, data)
+        is_whole = reading.state == "finished" and bool(earlier.limits.source)
+        if is_whole and not missing_in(earlier.rows, _stored_items(known, earlier), numbers):
+            asked = f"nothing is missing of {len(numbers)} blocks in calibration {earlier.id}"
+            _terminal.say(f"{asked}: nothing was measured or stored. --blocks asks for more.")
+            raise typer.Exit(PASS)
     choices = known.select(selection)
     committed = describe_commit(own_overlay(), commit)
     worker = Worker(options.device(device), suites=suites)
@@ -139,7 +146,7 @@ def command(
                 edited = ()
         plan = BlockPlan(
             items,
-            range(blocks or (POWER_BLOCKS if power else BLOCKS)),
+            numbers,
             cache,
             LEVELS if power else (),
             seed,
