@@ -251,6 +251,16 @@ def test_compare_across_stacks(store: Store, invoke: Invoke) -> None:
     assert invoke("compare", ID, "latest", "--across-stacks").exit_code == 0
 
 
+def test_a_row_that_only_one_run_has_is_no_comparison(store: Store, invoke: Invoke) -> None:
+    """Beside rows of two stacks a broken one without a counterpart leaves nothing compared: exit code 3."""
+    stored(store, make_run())
+    broken = make_row(case="m64-n64-k64-bf16", status="broken", median_s=None, samples_s=())
+    stored(store, make_run("20261130T100000Z-bbbbbbbbbb", stack=replace(STACK, torch="2.11.0")), make_row(), broken)
+    result = invoke("compare", ID, "latest")
+    assert "BROKEN" in result.stdout
+    assert result.exit_code == 3
+
+
 def test_runs_with_nothing_in_common(store: Store, invoke: Invoke) -> None:
     """Runs without a common row are a usage error."""
     stored(store, make_run())

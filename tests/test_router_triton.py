@@ -168,6 +168,8 @@ def test_fp16_is_not_held_back() -> None:
     ("x", "w", "options", "message"),
     [
         (torch.ones(2, 3), torch.ones(4, 2), {}, r"\(2, 3\) and \(4, 2\)"),
+        (torch.ones(2, 2, 8), torch.ones(3, 7), {}, r"\(2, 2, 8\) and \(3, 7\)"),
+        (torch.ones(8), torch.ones(3, 7), {}, r"\(8,\) and \(3, 7\)"),
         (torch.ones(2, 3), torch.ones(4, 3).half(), {}, r"torch\.float16.*Cast one"),
         (torch.ones(2, 3).double(), torch.ones(4, 3).double(), {}, "torch.float64"),
         (torch.ones(2, 3), torch.ones(4, 3), {"out_dtype": torch.float16}, "not torch.float16"),

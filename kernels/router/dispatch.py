@@ -155,7 +155,8 @@ def logits(x: Tensor, w: Tensor, bias: Tensor | None = None, out_dtype: torch.dt
     if x.dim() in (0, 2):  # a number is no x, which the operator says
         out: Tensor = _logits_op(x, w, bias, out_dtype or x.dtype)
         return out
-    host.refuse_without_strides(x=x)
+    host.refuse_without_strides(x=x, w=w)
+    operands.check_sizes(x, w)  # as they were given
     flat = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])  # -1 would be ambiguous where K is 0
     return _logits_op(flat, w, bias, out_dtype or x.dtype).view(*x.shape[:-1], w.shape[0])
 

@@ -19,13 +19,25 @@ _MOST_HELD = 64
 """Partial sums a thread has asked for and not yet added."""
 
 
+def no_product(x: Tensor, w: Tensor) -> ValueError:
+    """What to raise where sizes do not match, with those that the caller gave."""
+    return ValueError(
+        f"A router multiplies x [..., K] by w [N, K] transposed, got {tuple(x.shape)} and {tuple(w.shape)}."
+    )
+
+
+def check_sizes(x: Tensor, w: Tensor) -> None:
+    """Raises ValueError, with the values, where the rows of x and w do not have one length."""
+    if w.dim() != 2 or x.shape[-1] != w.shape[1]:
+        raise no_product(x, w)
+
+
 def check(x: Tensor, w: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> None:
     """Raises ValueError, with the values, where these are no operands of one product."""
     host.refuse_without_strides(x=x, w=w, bias=bias)
-    if x.dim() != 2 or w.dim() != 2 or x.shape[1] != w.shape[1]:
-        raise ValueError(
-            f"A router multiplies x [T, K] by w [N, K] transposed, got {tuple(x.shape)} and {tuple(w.shape)}."
-        )
+    if x.dim() != 2:
+        raise no_product(x, w)
+    check_sizes(x, w)
     if x.dtype not in DTYPES or x.dtype != w.dtype or x.device != w.device:
         raise ValueError(
             "A router takes x and w of one device, both bf16, fp16 or fp32; "

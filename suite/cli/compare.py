@@ -36,8 +36,8 @@ def command(
 ) -> None:
     """Compare two runs of one machine, row by row.
 
-    Only shows: the exit code is 0 whatever the verdicts are, and 3 where not a single row can be compared.
-    Judging, with an exit code for what got slower, is the work of the gate.
+    Only shows: the exit code is 0 whatever the verdicts are, 3 where not a single row can be compared, and 2 where the
+    runs have none in common. Judging, with an exit code for what got slower, is the work of the gate.
     """
     store = _options.store(results)
     found = compare(loaded(store, baseline), loaded(store, candidate), Thresholds(across_stacks=across_stacks))
@@ -48,6 +48,6 @@ def command(
     else:
         text = report.table_comparisons(found, width=_terminal.width(), color=_terminal.color())
     _terminal.put(text)
-    if all(comparison.verdict is Verdict.INCOMPARABLE for comparison in found):
+    if not any(one.baseline and one.candidate and one.verdict is not Verdict.INCOMPARABLE for one in found):
         _terminal.say("not a single row of the two runs can be compared: the reasons stand beside the rows.")
         raise typer.Exit(UNJUDGED)
