@@ -166,12 +166,13 @@ def test_a_bug_is_no_verdict() -> None:
     assert "this is a bug in gemmgate" in done.stderr
 
 
-def test_an_interruption_is_a_sentence() -> None:
-    """Ctrl-C ends with exit code 130 and without a traceback."""
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_an_interruption_is_a_sentence(name: str) -> None:
+    """Ctrl-C, or a runner that cancels, ends with exit code 130 and without a traceback."""
     code = (
         "import os, signal\n"
         "import gemmgate.suite.cli._options as options\n"
-        "options.store = lambda results: os.kill(os.getpid(), signal.SIGINT)\n"
+        f"options.store = lambda results: os.kill(os.getpid(), signal.{name})\n"
         "from gemmgate.suite.cli import main; main()"
     )
     done = subprocess.run(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -141,7 +142,12 @@ def root(
 
 
 def main() -> None:
-    """The console script. A bug ends with its traceback and never with a code that means a verdict."""
+    """The console script. A bug ends with its traceback and never with a code that means a verdict.
+
+    To be terminated, as by a runner that cancels a job, is to be interrupted: it is said how to go on.
+    """
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         typer.main.get_command(app)(prog_name="gemmgate")
     except Exception:  # noqa: BLE001 - Python's own exit code 1 would read as "slower"
