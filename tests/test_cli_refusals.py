@@ -31,7 +31,7 @@ from tests.program import ID, Invoke, invoke, make_store, program, store  # noqa
         (["show", "--colour"], "No such option"),
         (["runs", "--machine", "tpu*"], "Known: nvidia-h200-141g."),
         (["runs", "--format", "csv"], "'table', 'json'"),
-        (["compare", "latest", "20261129"], "No run matches '20261129'."),
+        (["compare", "latest", "20251129"], "No run matches '20251129'."),
         (["compare", "latest"], "Missing argument 'B'"),
     ],
 )
