@@ -56,7 +56,7 @@ def read_acceptances(text: str, name: str) -> Acceptances:
     """The file's text. Raises `UnreadableError` with the entry's number and what is wrong with it."""
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UnreadableError(f"{name} is no TOML: {error}.") from error
     unknown = set(data) - {"accept", "creep"}
     if unknown:

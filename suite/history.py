@@ -252,7 +252,7 @@ def _machine_fields(path: Path, point: Point) -> dict[str, str]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnreadableError(f"{path} is not JSON ({error}). Delete it: it is written anew.") from error
     return found
 

@@ -81,7 +81,7 @@ def read_model(path: Path, tokens: Sequence[int]) -> tuple[list[Shape], list[str
         config = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"Cannot read {file}: {error.strerror}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnreadableError(f"{file} is no JSON: {error}.") from error
     if not isinstance(config, dict):
         raise UnreadableError(f"{file} holds no JSON object, so it is no model's config.")
@@ -250,5 +250,8 @@ class _Model:
         if value < 1:
             also = _ALIASES.get(name, ())
             keys = [key for key in (name, *also) if key not in ("experts", "shared_size", "shared_experts")]
+            zero = next((key for key in keys if self._config.get(key) == 0), "")
+            if zero:
+                raise ValueError(f"field '{zero}' is 0, which is no whole number above 0")
             raise ValueError("it has no field " + " or ".join(f"'{key}'" for key in keys))
         return value

@@ -23,6 +23,8 @@ _ALIASES = {
     "batch_count": "batch",
     "op": "name",
 }
+_READ = ("m", "n", "k", "a", "b", "batch", "dtype", "layout", "count", "name", "role")
+"""Columns that are read."""
 _TUPLES = ("x_val", "shape")
 """Headers of a column of tuples that do not say what stands in them: then it is M, N, K."""
 
@@ -44,16 +46,19 @@ def read_shapes(path: Path) -> tuple[list[Shape], list[str]]:
     columns: Columns | None = None
     shapes: list[Shape] = []
     broken: list[str] = []
-    for cells in reader:
-        if not any(cell.strip() for cell in cells):
-            continue
-        if columns is None:
-            columns = Columns(cells, path)
-            continue
-        try:
-            shapes.append(columns.shape(cells, f"{path.name}, line {reader.line_num}"))
-        except ValueError as error:
-            broken.append(f"{path}, line {reader.line_num}: {error}")
+    try:
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            if columns is None:
+                columns = Columns(cells, path)
+                continue
+            try:
+                shapes.append(columns.shape(cells, f"{path.name}, line {reader.line_num}"))
+            except ValueError as error:
+                broken.append(f"{path}, line {reader.line_num}: {error}")
+    except csv.Error as error:  # behind a quote that nothing closes there are no lines
+        raise UnreadableError(f"{path}, line {reader.line_num}: {error}. Correct the line or remove it.") from error
     if broken and not shapes:
         more = f" No other line can be read either ({len(broken)} in all)." if len(broken) > 1 else ""
         raise UnreadableError(f"{broken[0]}. Correct the line or remove it.{more}")
@@ -79,6 +84,9 @@ class Columns:
 
     def __init__(self, header: Sequence[str], path: Path) -> None:
         names = [cell.strip().lower() for cell in header]
+        twice = next((name for name in names if names.count(name) > 1 and _has_meaning(name)), "")
+        if twice:
+            raise UnreadableError(f"{path}: its first line names column '{twice}' twice. Remove or rename one of them.")
         self._length = len(names)
         self._at: dict[str, int] = {}
         for index, name in enumerate(names):
@@ -87,9 +95,9 @@ class Columns:
         if {"m", "n", "k"} <= set(self._at):
             return
         for index, name in enumerate(names):
-            words = tuple(re.findall(r"\w+", name))
-            if {"m", "n", "k"} <= set(words) or name in _TUPLES:
-                self._tuple_at, self._order = index, words if name not in _TUPLES else self._order
+            if _is_tuple(name):
+                self._tuple_at = index
+                self._order = self._order if name in _TUPLES else tuple(re.findall(r"\w+", name))
                 return
         shown = ", ".join(cell.strip() for cell in header[:8]) + (", ..." if len(header) > 8 else "")
         raise UnreadableError(
@@ -144,6 +152,14 @@ class Columns:
 
     def _cell(self, cells: Sequence[str], name: str) -> str:
         return cells[self._at[name]].strip() if name in self._at else ""
+
+
+def _is_tuple(name: str) -> bool:
+    return name in _TUPLES or {"m", "n", "k"} <= set(re.findall(r"\w+", name))
+
+
+def _has_meaning(name: str) -> bool:
+    return name in _READ or name in _ALIASES or _is_tuple(name)
 
 
 def _whole(name: str, text: str) -> int:

@@ -98,9 +98,9 @@ def test_a_cache_state_is_measured_once() -> None:
     assert run._caches("hot, cold,hot") == ("hot", "cold")
 
 
-@pytest.mark.parametrize("options", [["--seed", "5"], ["--data", "zeros"]])
+@pytest.mark.parametrize("options", [["--seed", "5"], ["--data", "zeros"], ["--sweep-data"], ["--energy"]])
 def test_a_run_is_resumed_with_its_own_inputs(store: Store, invoke: Invoke, options: list[str]) -> None:
-    """Other inputs than those of the run are refused, not ignored."""
+    """Other inputs than those of the run, and what it did not measure, are refused, not ignored."""
     interrupted(store, make_run(selection={"caches": ["hot"], "seed": 0, "data": "normal"}))
     result = invoke("run", "--resume", ID, *options)
     assert result.exit_code == 2

@@ -84,6 +84,10 @@ def test_an_empty_argument(invoke: Invoke) -> None:
         ("gate --replay all --format json", "--format json", "--replay"),
         ("calibrate --show latest --case a", "--case", "--show"),
         ("tune --show latest --plan h200", "--plan", "--show"),
+        ("tune --plan h200 --seconds 5", "--seconds", "--plan"),
+        ("tune --oracle --plan h200", "--oracle", "--plan"),
+        ("run --sweep-data --data zeros", "--data", "--sweep-data"),
+        ("run --data normal --sweep-data", "--data", "--sweep-data"),
         ("timers --show latest --repeats 5", "--repeats", "--show"),
         ("learn --score own --python tree.py", "--python", "--score"),
         ("learn latest --ranges table.json --depth 2", "--depth", "--ranges"),
@@ -97,6 +101,21 @@ def test_what_contradicts_is_refused(store: Store, invoke: Invoke, words: str, o
     result = invoke(*words.split())
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"{one} means nothing with {other}: " in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "one", "other"),
+    [
+        ("learn --family made --json out --explain ./out", "--json", "--explain"),
+        ("learn --family made --python out --explain out", "--python", "--explain"),
+        ("gate --show latest --markdown out --json out", "--markdown", "--json"),
+    ],
+)
+def test_two_options_that_name_one_file(invoke: Invoke, words: str, one: str, other: str) -> None:
+    """Two outputs into one file, however it is spelled, are refused before anything is read."""
+    result = invoke(*words.split())
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{one} and {other} would both write out: name another file for one of them." in result.stderr
 
 
 @pytest.mark.parametrize("option", ["--watch", "--replay=all", "--show=latest"])

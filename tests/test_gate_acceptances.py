@@ -47,6 +47,7 @@ def test_an_entry_is_read() -> None:
     ("text", "said"),
     [
         ("[[accept", "is no TOML"),
+        ("accept = " + "[" * 100_000, "is no TOML"),
         ("budget = 1", "has 'budget'"),
         ("creep = 3", "share of the time"),
         ('[accept]\ncase = "a"', "two brackets"),

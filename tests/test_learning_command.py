@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,12 +15,15 @@ from typer.testing import CliRunner
 from gemmgate.suite.catalog import find
 from gemmgate.suite.errors import UnreadableError, UsageError
 from gemmgate.suite.records import Row
-from gemmgate.suite.store import Store
+from gemmgate.suite.store import Store, UnwritableError
+from gemmgate.suite.tuning import tables
 from tests.learnable import HIDDEN, rows_of
 from tests.runs import row
 from tests.stored import make_run, stored
 
 FLAGS = ("--python", "--json", "--explain")
+TABLE = {"schema": 1, "profile": "nvidia-h200", "arch": "sm_90", "method": 1, "stack": {}, "entries": {}}
+KEPT = {"kept": {"implementation": "library", "tile": None}}
 
 
 def _run_learn(tmp_path: Path, *arguments: str, rows: list[Row] | None = None) -> Any:
@@ -89,11 +94,11 @@ def test_command_writes_ranges(tmp_path: Path) -> None:
     they are, a line each.
     """
     path = tmp_path / "table.json"
-    path.write_text(json.dumps({"schema": 1, "entries": {"kept": {}}, "ranges": {"other": []}}))
+    path.write_text(json.dumps({**TABLE, "entries": KEPT, "ranges": {"other": []}}))
     result = _run_learn(tmp_path, "--family", "made", "--ranges", str(path))
     assert result.exit_code == 0, result.output
     table = json.loads(path.read_text())
-    assert table["entries"] == {"kept": {}} and table["ranges"]["other"] == []
+    assert table["entries"] == KEPT and table["ranges"]["other"] == []
     # `few` takes 4 us at 8 tokens and 5 at 64, `some` 8 and 4: 8 * 8^(ln 2 / (ln 2 + ln 1.25)) = 38.6. `some` takes 4
     # at 64 and 8 at 512, `library` the other way round: 64 sqrt(8) = 181.02.
     assert table["ranges"]["n128-k2048-bf16-acc32-row-none"] == [
@@ -103,13 +108,13 @@ def test_command_writes_ranges(tmp_path: Path) -> None:
     ]
     assert len(table["ranges"]) == 1 + 3 * len(HIDDEN)
     assert "mean regret 1.000" in result.output
-    assert path.read_text().count("\n") == len(table["ranges"]) + 8
+    assert path.read_text().count("\n") == len(table["ranges"]) + 12
 
 
 def test_ranges_say_where_nothing_was_measured(tmp_path: Path) -> None:
     """An end between sizes far apart, and a first range below the least size, are said to be assumed."""
     path = tmp_path / "table.json"
-    path.write_text(json.dumps({"schema": 1, "entries": {}}))
+    path.write_text(json.dumps(TABLE))
     rows = rows_of(tokens=(4, 8, 64, 256), experts=(128,))
     said = _run_learn(tmp_path, "--family", "made", "--ranges", str(path), rows=rows).output
     joined = " ".join(said.split())
@@ -128,6 +133,78 @@ def test_ranges_need_a_table(tmp_path: Path, content: str | None) -> None:
     result = _run_learn(tmp_path, "--family", "made", "--ranges", str(path))
     assert isinstance(result.exception, UnreadableError)
     assert str(path) in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("changes", "family", "said"),
+    [
+        (
+            {"profile": "nvidia-a100-sxm4-80gb"},
+            "made",
+            "of nvidia-a100-sxm4-80gb, and these times are of nvidia-h200: ",
+        ),
+        (
+            {"entries": {"deepseek-v3-t1-bf16/split_k": KEPT["kept"]}},
+            "made",
+            "of router, and these times are of made: ",
+        ),
+        (
+            {"entries": {"m1-n1-k1-bf16/own": KEPT["kept"]}},
+            "router",
+            "of another family, and these times are of router",
+        ),
+    ],
+)
+def test_ranges_of_another_table_are_refused(tmp_path: Path, changes: dict[str, Any], family: str, said: str) -> None:
+    """A table of another device or family is named with what it is of, and stays as it is."""
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps({**TABLE, **changes}))
+    before = path.read_bytes()
+    rows = rows_of(tokens=(1, 8, 64, 512), experts=(32, 128, 512), family=family)
+    result = _run_learn(tmp_path, "--family", family, "--ranges", str(path), rows=rows)
+    assert isinstance(result.exception, UsageError)
+    assert f"{path} is a table {said}" in str(result.exception)
+    assert path.read_bytes() == before
+
+
+def test_a_table_is_of_the_family_that_has_most_of_its_cases(tmp_path: Path) -> None:
+    """The router's table is the router's and not `router_topk`'s, which has some of the same cases."""
+    known = find()
+    path = Path(tables.folder_of("gemmgate.kernels.router")) / "nvidia-h200.json"
+    table = tables.read(path)
+    assert table is not None
+    tables.refuse_other(path, table, known, "router", "nvidia-h200")
+    with pytest.raises(UsageError, match="is a table of router, and these times are of router_topk"):
+        tables.refuse_other(path, table, known, "router_topk", "nvidia-h200")
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_what_finds_no_space_leaves_the_older_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str) -> None:
+    """Where the disk is full an older file stays whole, with nothing beside it, and the error names it."""
+    folder, write = tmp_path / "out", os.pwrite
+    folder.mkdir()
+    path = folder / "written"
+    path.write_text("older")
+
+    def full(file: int, data: bytes, start: int) -> int:
+        if str(folder) in str(Path(f"/proc/self/fd/{file}").readlink()):
+            write(file, data[:10], start)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, data, start)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    result = _run_learn(tmp_path, "--family", "made", flag, str(path))
+    assert isinstance(result.exception, UnwritableError)
+    assert f"Cannot write {path}: No space left" in str(result.exception)
+    assert path.read_text() == "older" and list(folder.iterdir()) == [path]
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    """A link that is named as output, as /dev/stdout is one, leads to what is written and is not replaced."""
+    path = tmp_path / "link.py"
+    path.symlink_to(tmp_path / "choose.py")
+    assert _run_learn(tmp_path, "--family", "made", "--python", str(path)).exit_code == 0
+    assert path.is_symlink() and "def choose(" in (tmp_path / "choose.py").read_text()
 
 
 @pytest.mark.parametrize(

@@ -19,17 +19,20 @@ SMALL = '{"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "n
     ("text", "said"),
     [
         ("{", "config.json is no JSON: "),
+        ("[" * 100_000, "config.json is no JSON: "),
         ("[1]", "config.json holds no JSON object"),
         ("{}", "it has no field 'hidden_size' or 'n_embd' or 'd_model'. Is it the config of a language model"),
         ('{"hidden_size": "large"}', "field 'hidden_size' is \"large\", which is no number"),
         ('{"hidden_size": 8, "num_hidden_layers": [2]}', "field 'num_hidden_layers' is [2], which is no number"),
+        ('{"hidden_size": 8, "num_layers": 0}', "field 'num_layers' is 0, which is no whole number above 0"),
+        (SMALL.replace('heads": 2', 'heads": 0') + '"vocab_size": 8}', "field 'num_attention_heads' is 0, which is no"),
         (SMALL + '"num_experts_per_tok": 2}', "it has no field 'intermediate_size'"),
         (SMALL + '"moe_intermediate_size": 4}', "it has no field 'experts_per_token' or 'num_experts_per_tok' or"),
         ('{"hidden_size": 8, "num_hidden_layers": 2, "torch_dtype": "fp4"}', "'fp4' is no dtype known here"),
     ],
 )
 def test_what_is_no_config(tmp_path: Path, text: str, said: str) -> None:
-    """No JSON, no object, a field that is missing or no number: the sentence names the file and the field."""
+    """No JSON, no object, a field that is missing, 0 or no number: the sentence names the file and the field."""
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(UnreadableError) as error:
         read_model(tmp_path, (1,))

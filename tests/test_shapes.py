@@ -93,10 +93,11 @@ def test_a_profilers_table(tmp_path: Path) -> None:
         "\ufeffm, n, k\r\n1, 2, 3.0\r\n",
         '"m","n","k"\n"1","2","3"\n',
         "(M, N, K)\n(1, 2, 3)\n",
+        "m,n,k,ms,ms,,\n1,2,3,0.1,0.2,,\n",
     ],
 )
 def test_dialects(tmp_path: Path, text: str) -> None:
-    """Semicolons, tabs, a byte-order mark, Windows line ends, blanks and quotes are the same file."""
+    """Semicolons, tabs, a byte-order mark, Windows line ends, blanks, quotes and other columns are the same file."""
     assert sizes(read(tmp_path, text)) == [(1, 2, 3)]
 
 
@@ -121,6 +122,13 @@ def test_dialects(tmp_path: Path, text: str) -> None:
         ("m,n,k,dtype\n1,2,3,bf61\n", "line 2: 'bf61' is no dtype known here (bf16, fp16"),
         ("m,n,k,count\n1,2,3,often\n", "line 2: count is 'often'"),
         ("m,n,k,role\n1,2,3,main\n", "line 2: role 'main' is none of dense, router"),
+        (
+            "m,n,k\n" + "9" * 200_000 + ",1,1\n16,16,256\n",
+            "line 2: field larger than field limit (131072). Correct the",
+        ),
+        ("m,n,k,M\n1,2,3,4\n", "its first line names column 'm' twice. Remove or rename one of them."),
+        ("m,n,k,op,op\n1,2,3,a,b\n", "its first line names column 'op' twice."),
+        ("(M, N, K);(M, N, K)\n(1, 2, 3);(4, 5, 6)\n", "its first line names column '(m, n, k)' twice."),
         ("(M, N, K)\nlarge\n", "line 2: 'large' is no tuple (m, n, k)"),
         ("(M, N, K)\n(1; 2; x)\n", "line 2: '(1' is no tuple"),
     ],

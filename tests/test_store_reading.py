@@ -124,7 +124,7 @@ def test_unknown_references_name_what_exists(store: Store, reference: str, said:
         store.load(reference)
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"runs": []}', '{"runs": "x"}', '{"rums": ["x"]}'])
+@pytest.mark.parametrize("content", ["", "[]", "[" * 100_000, '{"runs": []}', '{"runs": "x"}', '{"rums": ["x"]}'])
 def test_damaged_baselines_are_unreadable(store: Store, content: str) -> None:
     """A baseline file that is no list of runs is an error that names the file."""
     stored(store, make_run())
@@ -208,6 +208,7 @@ def with_header(tmp_path: Path, **changes: Any) -> bytes:
         ("empty.jsonl", lambda tmp: b"", "no complete header"),
         ("torn-header.jsonl", lambda tmp: b'{"schema": 1, "id"', "no complete header"),
         ("text.jsonl", lambda tmp: b"hello\n", "line 1 is not JSON"),
+        ("deep.jsonl", lambda tmp: b"[" * 100_000 + b"\n", "line 1 is not JSON"),
         ("list.jsonl", lambda tmp: b"[1]\n", "line 1 is no JSON object"),
         ("foreign.jsonl", lambda tmp: b'{"a": 1}\n', "no schema number"),
         ("binary.jsonl", lambda tmp: b"\xff\xfe\n", "line 1 is not JSON"),

@@ -40,9 +40,11 @@ class Tuned:
 
 def tune(folder: Path, *arguments: str) -> int:
     """Calls the program; its exit code."""
-    known = ["--device", "cpu", "--suite", str(SUITE), "--jobs", "1", "--results", str(folder / "results")]
+    known = ["--suite", str(SUITE), "--jobs", "1", "--results", str(folder / "results")]
+    if "--plan" not in arguments:
+        known += ["--device", "cpu", "--tables", str(folder / "tables")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["gemmgate", "tune", *known, "--tables", str(folder / "tables"), *arguments])
+        patch.setattr("sys.argv", ["gemmgate", "tune", *known, *arguments])
         with pytest.raises(SystemExit) as end:
             cli.main()
     return int(end.value.code or 0)
@@ -238,3 +240,26 @@ def test_what_cannot_be_tuned_is_said(
     """A name that nothing has, a tuning that is not stored and a yardstick are usage errors, before anything starts."""
     assert tune(tmp_path, *arguments) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("implementations", "said"),
+    [
+        (
+            "dispatch,dot_product",
+            "can be searched here: On a CPU, Triton only interprets: start the process with TRITON_INTERPRET=1. "
+            "Tune on a GPU, or list the searches for one with --plan, such as `--plan h200`.",
+        ),
+        (
+            "dispatch",
+            "Nothing of what was selected has tiles to choose from: `gemmgate tune --plan h200` lists what has",
+        ),
+    ],
+)
+def test_without_a_gpu_the_kernels_reason_is_said(
+    implementations: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dispatcher without tiles does not hide why the kernels beside it cannot be searched, nor what to do next."""
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    assert tune(tmp_path, "--family", "router", "--case", "deepseek-v3-t1-bf16", "--impl", implementations) == 3
+    assert said in " ".join(capsys.readouterr().err.split())

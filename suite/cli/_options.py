@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
+from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Annotated, Any, get_type_hints
@@ -217,6 +218,13 @@ def refuse_beside(context: typer.Context, meant: Mapping[str, Collection[str]]) 
         raise UsageError(f"{typed[other]} means nothing with {typed[mode]}: leave one of the two out.")
 
 
+def refuse_same_file(files: Mapping[str, Path | None]) -> None:
+    """Refuses two options, of which `files` holds the values, that would write the same file."""
+    for (one, first), (other, second) in combinations(files.items(), 2):
+        if first is not None and second is not None and first.resolve() == second.resolve():
+            raise UsageError(f"{one} and {other} would both write {second}: name another file for one of them.")
+
+
 def device(text: str) -> str:
     """Refuses what is no device's name; whether there is such a device here, a worker finds out."""
     if not DEVICES.fullmatch(text):
@@ -246,6 +254,6 @@ def writable_folder(option: str, folder: Path) -> Path:
 def _is_ours(project: Path) -> bool:
     try:
         found = tomllib.loads(project.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return bool(found.get("project", {}).get("name") == "gemmgate")

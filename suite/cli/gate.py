@@ -119,6 +119,7 @@ def command(
     """
     begun = time.monotonic()
     options.refuse_beside(context, MEANT)
+    options.refuse_same_file({"--markdown": markdown, "--junit": junit, "--json": as_json})
     store = options.store(results)
     gates = store.gates
     if watch:

@@ -10,21 +10,22 @@ from typing import Annotated, Any
 
 import typer
 
+from gemmgate.suite.cases import Target
 from gemmgate.suite.catalog import find, offered
 from gemmgate.suite.cli import _options, _terminal
 from gemmgate.suite.cli._stored import loaded
-from gemmgate.suite.errors import UsageError, unknown
+from gemmgate.suite.errors import UnreadableError, UsageError, unknown
 from gemmgate.suite.learning.fit import DEPTHS, learn
 from gemmgate.suite.learning.points import WORDS, Point, collect, dispatchers, said_to_run
 from gemmgate.suite.learning.ranges import into_table, ranges_of
 from gemmgate.suite.learning.score import score
 from gemmgate.suite.learning.tree import Tree, kind_of, to_python
-from gemmgate.suite.records import Row
+from gemmgate.suite.records import Row, Run
 from gemmgate.suite.report import text, units
 from gemmgate.suite.report.dispatch_map import tree_map
 from gemmgate.suite.report.learning import learned_blocks, ranges_blocks, said_of_held_out, score_blocks
-from gemmgate.suite.store.files import explained, legible
-from gemmgate.suite.tuning.tables import spelled
+from gemmgate.suite.store.files import explained, write_named
+from gemmgate.suite.tuning import tables
 
 ORDER = 65
 READING = ("runs", "family", "cache", "impl", "hold_out", "results")
@@ -78,6 +79,7 @@ def command(
     what was measured it refuses, and the yardstick is run.
     """
     _options.refuse_beside(context, {"scored": READING, "ranges": READING})
+    _options.refuse_same_file({"--python": python, "--json": tree_json, "--explain": explain})
     store = _options.store(results)
     read = [loaded(store, reference) for reference in runs or ["latest"]]
     rows = [row for run in read for row in run.rows]
@@ -92,10 +94,9 @@ def command(
         return
     if ranges is not None:
         found = ranges_of(points)
+        table = _own_table(ranges, family, read, points[0].words["machine"])
         _terminal.put(text.render(ranges_blocks(found), width=_terminal.width(), color=_terminal.color()))
-        with legible(ranges):
-            table = into_table(ranges.read_text(encoding="utf-8"), found)
-        _write(ranges, spelled(table))
+        _write(ranges, tables.spelled(into_table(table, found)))
         return
     learned = learn(family, points, depth)
     tree = replace(learned.tree, fallbacks={**_yardsticks(family), **learned.tree.fallbacks})
@@ -111,6 +112,16 @@ def command(
         _write(tree_json, json.dumps(exported, indent=1) + "\n")
     if explain is not None:
         _write(explain, tree_map(points, learned.tree))
+
+
+def _own_table(path: Path, family: str, runs: Sequence[Run], machine: str) -> tables.Table:
+    """The table, if it is of this family and of this machine."""
+    table = tables.read(path)
+    if table is None:
+        raise UnreadableError(f"There is no table {path}: `gemmgate tune --family {family}` writes one.")
+    run, row = next((run, row) for run in runs for row in run.rows if row.machine == machine)
+    tables.refuse_other(path, table, find(), family, tables.profile_of(Target(row.target, run.machine.model)))
+    return table
 
 
 def _put_score(name: str, points: Sequence[Point], rows: Sequence[Row]) -> None:
@@ -164,5 +175,5 @@ def _split_points(points: list[Point], tree: Tree) -> list[dict[str, Any]]:
 
 def _write(path: Path, content: str) -> None:
     with explained("write", path, ", or name another file."):
-        path.write_text(content, encoding="utf-8")
+        write_named(path, content)
     _terminal.say(f"wrote {path}")

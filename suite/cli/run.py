@@ -39,6 +39,7 @@ _LEAST_WARMED_S = 30.0
 
 @options.grouped
 def command(
+    context: typer.Context,
     selected: options.Selected,
     given: options.Given,
     device: options.Device = "auto",
@@ -95,6 +96,7 @@ def command(
     often as it is called.
     """
     begun = time.monotonic()
+    options.refuse_beside(context, {"sweep_data": {str(one.name) for one in context.command.params} - {"data"}})
     if data not in DATA:
         raise UsageError(f"--data '{data}' is none of {', '.join(DATA)}.")
     if timer not in ("", *TIMERS):
@@ -111,7 +113,9 @@ def command(
         if not {"caches", "seed", "data"} <= earlier.keys():
             raise UsageError(f"Run {reading.run.id} does not say what it selected: `gemmgate run` did not begin it.")
         other_inputs = seed not in (0, earlier["seed"]) or data not in ("normal", earlier["data"])
-        _refuse_both(resume, selection, other=bool(cache or made) or other_inputs)
+        flags = {"sweep_data": sweep_data, "cross_check": cross_check, "energy": energy}
+        other_flags = any(flag and not earlier.get(name) for name, flag in flags.items())
+        _refuse_both(resume, selection, other=bool(cache or made) or other_inputs or other_flags)
         selection = catalog.Selection.from_json(earlier)
         made = Made.from_json(earlier["made"]) if "made" in earlier else None
         wished, seed, data = tuple(earlier["caches"]), earlier["seed"], earlier["data"]
@@ -247,7 +251,7 @@ def _refuse_both(resume: str, selection: catalog.Selection, *, other: bool) -> N
     if selection != catalog.Selection() or other:
         raise UsageError(
             f"--resume {resume} measures what that run selected: leave out --family, --case, --impl, --tag, --cache, "
-            "--config, --shapes, --seed and --data."
+            "--config, --shapes, --seed, --data, --sweep-data, --cross-check and --energy."
         )
 
 

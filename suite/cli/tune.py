@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,12 +32,17 @@ from gemmgate.suite.tuning.picks import picks, searched
 from gemmgate.suite.tuning.planned import planned
 from gemmgate.suite.tuning.pool import WITHOUT_DEVICE, Pool
 from gemmgate.suite.tuning.racing import Search
-from gemmgate.suite.tuning.tuner import Tuner
+from gemmgate.suite.tuning.tuner import NO_TILES, Tuner
 from gemmgate.suite.workers import Worker, own_overlay
 
 ORDER = 65
 _SPARED_CORES = 2
 """For the worker that times, and for this process."""
+MEANT = {
+    "show": ("format", "results"),
+    "plan": ("family", "case", "impl", "tag", "jobs", "resume", "format", "results", "suite"),
+}
+"""Parameters that have a meaning beside those that search nothing."""
 
 
 @options.grouped
@@ -77,7 +83,7 @@ def command(
     Without --case and --tag: the cases tagged quick. Every candidate's time is kept below results/tunings.
     """
     begun = time.monotonic()
-    options.refuse_beside(context, {"show": ("format", "results")})
+    options.refuse_beside(context, MEANT)
     store = options.store(results).tunings
     if show:
         _put(loaded(store, show), format)
@@ -242,6 +248,21 @@ class _Tables:
         return written
 
 
+def _nothing_searched(reasons: Collection[str], target: Target) -> str:
+    """Why no search began, by the reason that most have of those that are about the device, and what to do next."""
+    with_tiles = [why for why in reasons if why != NO_TILES]
+    if not with_tiles:
+        return (
+            "Nothing of what was selected has tiles to choose from: `gemmgate tune --plan h200` lists what has, for "
+            "a GPU such as h200."
+        )
+    why = Counter(with_tiles).most_common(1)[0][0].rstrip(".")
+    said = f"Nothing of what was selected can be searched here: {why}."
+    if target.is_gpu:
+        return said
+    return f"{said} Tune on a GPU, or list the searches for one with --plan, such as `--plan h200`."
+
+
 def _report_left_out(
     tuner: Tuner, journal: Journal, items: Sequence[Item], selection: Selection, earlier: Reading | None
 ) -> None:
@@ -253,8 +274,7 @@ def _report_left_out(
         if journal.rows:
             _terminal.say(f"nothing is missing in tuning {journal.run.id}: nothing was searched.")
             raise typer.Exit(PASS)
-        why = next(iter(tuner.left_out.values()))
-        raise CannotMeasureError(f"Nothing of what was selected can be searched here: {why}")
+        raise CannotMeasureError(_nothing_searched(tuner.left_out.values(), tuner.worker.target))
     if tuner.without_incumbent:
         count, why = units.counted(len(tuner.without_incumbent), "case"), next(iter(tuner.without_incumbent.values()))
         _terminal.say(f"{count} searched without the tile that runs otherwise, for it could not be compiled: {why}")

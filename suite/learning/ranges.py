@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from gemmgate.suite.errors import UnreadableError, UsageError
+from gemmgate.suite.errors import UsageError
 from gemmgate.suite.learning.points import Point
 from gemmgate.suite.learning.score import Scored, score
 from gemmgate.suite.tuning.ranges import Range, find_ranges
@@ -71,14 +70,6 @@ def _found(key: str, points: Sequence[Point], most: int) -> Found:
     return Found(key, ranges, tuple(score(points, choose)))
 
 
-def into_table(text: str, found: Sequence[Found]) -> dict[str, Any]:
-    """A tuned table, given as JSON, with these ranges in place of those of the same keys.
-
-    Raises `UnreadableError` where it is no table.
-    """
-    try:
-        table: Mapping[str, Any] = json.loads(text)
-        ranges = {**table.get("ranges", {}), **{one.key: one.entries() for one in found}}
-        return {**table, "entries": dict(table["entries"]), "ranges": ranges}
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UnreadableError(f"This is no tuned table ({error!r}): `gemmgate tune` writes one.") from error
+def into_table(table: Mapping[str, Any], found: Sequence[Found]) -> dict[str, Any]:
+    """A tuned table with these ranges in place of those of the same keys."""
+    return {**table, "ranges": {**table.get("ranges", {}), **{one.key: one.entries() for one in found}}}

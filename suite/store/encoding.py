@@ -179,7 +179,7 @@ def _plain(row: Row) -> dict[str, Any]:
 def _object(text: bytes, number: int) -> dict[str, Any]:
     try:
         entry = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnreadableError(f"its line {number} is not JSON: it is damaged, or not a journal of gemmgate.") from error
     if not isinstance(entry, dict):
         raise UnreadableError(f"its line {number} is no JSON object: it is not a journal of gemmgate.")

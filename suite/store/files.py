@@ -50,7 +50,7 @@ def legible(path: Path) -> Iterator[None]:
         yield
     except UnreadableError as error:
         raise UnreadableError(f"{path} cannot be read: {error}") from error
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, OSError) and error.errno:
             raise UnreadableError(f"{path} cannot be read: {error.strerror}. Name a file that you may read.") from error
         raise UnreadableError(
@@ -127,3 +127,11 @@ def write_whole(path: Path, content: bytes, *, anew: bool = False) -> None:
             temporary.unlink()
         raise
     sync_folder(path.parent)
+
+
+def write_named(path: Path, text: str) -> None:
+    """A file that somebody named, in place of an older one: all of it or none. Links, pipes and devices stay."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        path.write_text(text, encoding="utf-8")
+    else:
+        write_whole(path, text.encode(), anew=True)

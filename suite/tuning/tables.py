@@ -45,6 +45,24 @@ def read(path: Path) -> Table | None:
         raise UnreadableError(str(error)) from error
 
 
+def refuse_other(path: Path, table: Table, known: Catalog, family: str, profile: str) -> None:
+    """Raises `UsageError` where a table is of another family, or of another device than the one of this `profile`."""
+    if table["profile"] != profile:
+        raise UsageError(
+            f"{path} is a table of {table['profile']}, and these times are of {profile}: "
+            f"name the table {profile}.json, which `gemmgate tune` writes."
+        )
+    cases = {key.partition("/")[0] for key in table["entries"]}
+    counts = {name: len(cases & {case.name for case in one.cases}) for name, one in known.families.items()}
+    # A table does not name its family, and families may share cases: it is of one that has most of them.
+    most = max(counts.values(), default=0)
+    if cases and counts.get(family, 0) < max(most, int(family in counts)):
+        owner = next((name for name, count in counts.items() if count == most > 0), "another family")
+        raise UsageError(
+            f"{path} is a table of {owner}, and these times are of {family}: name a table that was tuned for {family}."
+        )
+
+
 def updated(old: Table | None, profile: str, target: Target, stack: Stack, picks: Iterable[Pick]) -> Table:
     """The table with the entries of new picks in place of older ones, and the best implementation of their cases.
 

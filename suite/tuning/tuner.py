@@ -35,6 +35,8 @@ _LEADING = 3
 _ATTEMPTS = 6
 _PATIENCE = 2
 """Times its share of the time after which a search goes to its finals."""
+NO_TILES = "it has no tiles to choose from"
+"""Why a dispatcher, or another one that is never tuned, is left out."""
 _SCORING_S = 1.5
 """About what it takes to check and to score the best of all tiles."""
 
@@ -126,7 +128,7 @@ class Tuner:
         kept = []
         for item in self.items:
             reply = self._space_reply(item)
-            refusal = reply.get("refusal") or ("", "it has no tiles to choose from")
+            refusal = reply.get("refusal") or ("", NO_TILES)
             if reply.get("failed"):
                 self.left_out[item.path] = reply["failed"]["detail"]
             elif not reply["tiles"]:
