@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -321,6 +323,22 @@ def test_report_command(tmp_path: Path) -> None:
     both = ("latest", "20261129T160312Z-0a1b2c3d4e")
     assert "2 runs in" in called("report", *both, "--output", path, "--results", store.root).said
     assert called("report", "--output", tmp_path, "--results", store.root).exit_code == 2
+
+
+def test_a_report_that_finds_no_space_leaves_the_older_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the disk is full the page that was there stays, and nothing beside it."""
+    store, path = Store(tmp_path / "results"), tmp_path / "out" / "page.html"
+    stored(store, make_run(), make_row())
+    path.parent.mkdir()
+    path.write_text("older", encoding="utf-8")
+
+    def full(file: int, content: bytes, start: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    result = called("report", "--output", path, "--results", store.root)
+    assert result.exit_code == 2 and f"Cannot write {path}: No space left" in result.stderr
+    assert path.read_text(encoding="utf-8") == "older" and list(path.parent.iterdir()) == [path]
 
 
 def test_log_scale_is_symmetric() -> None:

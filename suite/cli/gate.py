@@ -29,6 +29,7 @@ from gemmgate.suite.records import METHOD_VERSION, Run
 from gemmgate.suite.replay import replay as replayed
 from gemmgate.suite.report import units
 from gemmgate.suite.store import OtherKindError, Store
+from gemmgate.suite.store.files import write_named
 from gemmgate.suite.watch import watched, whole
 
 ORDER = 55
@@ -290,6 +291,6 @@ def _write(judged: Judgement, files: dict[Path | None, Format]) -> None:
             continue
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(_shown(judged, shown_as), encoding="utf-8")
+            write_named(path, _shown(judged, shown_as))
         except OSError as error:
             raise UsageError(f"Cannot write {path}: {error.strerror}. It is stored: --show has it.") from error

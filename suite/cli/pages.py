@@ -14,6 +14,7 @@ from gemmgate.suite.cli import _options, _terminal
 from gemmgate.suite.errors import GemmgateError, UsageError, unknown
 from gemmgate.suite.records import Run
 from gemmgate.suite.store import Store
+from gemmgate.suite.store.files import write_named
 from gemmgate.suite.workers import own_overlay
 
 ORDER = 80
@@ -52,9 +53,9 @@ def command(
         runs[name] = ",".join(dict.fromkeys(",".join(filter(None, (*had, more))).split(",")))
     written = {page: _anew(page.relative_to(root), text, pages.loader(store), runs) for page, text in texts.items()}
     for page, (text, pictures) in written.items():  # not before all of them can be
-        page.write_text(text, encoding="utf-8")
+        write_named(page, text)
         for name, picture in pictures.items():
-            (page.parent / name).write_text(picture, encoding="utf-8")
+            write_named(page.parent / name, picture)
         _terminal.put(f"{page.relative_to(root)}: {'as it was' if text == texts[page] else 'written'}")
 
 

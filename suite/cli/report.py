@@ -12,6 +12,7 @@ from gemmgate.suite.cli import _options, _terminal
 from gemmgate.suite.cli._stored import loaded
 from gemmgate.suite.errors import UsageError
 from gemmgate.suite.report.page import report_page
+from gemmgate.suite.store.files import write_named
 
 ORDER = 55
 
@@ -35,7 +36,7 @@ def command(
     runs = [loaded(store, reference) for reference in dict.fromkeys(run or ["latest"])]
     text = report_page(runs, plotly_script())
     try:
-        output.write_text(text, encoding="utf-8")
+        write_named(output, text)
     except OSError as error:
         raise UsageError(f"Cannot write {output}: {error.strerror}. Name another file with --output.") from error
     _terminal.say(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} in {output}, {len(text) / 1e6:.1f} MB.")

@@ -22,7 +22,7 @@ from gemmgate.suite.loop import CHECK_DEADLINE_S, PREPARE_DEADLINE_S
 from gemmgate.suite.outcomes import timer_row
 from gemmgate.suite.records import Row, Run
 from gemmgate.suite.report.timers import timers_json
-from gemmgate.suite.store.files import explained
+from gemmgate.suite.store.files import explained, write_named
 from gemmgate.suite.workers import Worker, WorkerLost, own_overlay
 
 ORDER = 65
@@ -137,5 +137,5 @@ def _put(run: Run, format: Format, picture: Path | None) -> None:
         _terminal.put(report.show_timers(run, format.value, width=_terminal.width(), color=_terminal.color()))
     if picture is not None:
         with explained("write", picture, ", or name another file with --picture."):
-            picture.write_text(report.timers_picture(run), encoding="utf-8")
+            write_named(picture, report.timers_picture(run))
         _terminal.say(f"the picture is {picture}")
