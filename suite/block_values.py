@@ -15,17 +15,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gemmgate.suite.records import Row
+from gemmgate.suite.records import STATES_APART, Row
 
 BASELINE, CANDIDATE = "baseline", "candidate"
 Measure = Literal["time", "cycles"]
 SPOILED = ("throttled", "shared")
 """Marks of a block that says nothing about the code: it is measured again, and never averaged."""
 WHY_SPOILED = "throttled, shared or launched in two states"
-STATES_APART = 0.12
-"""A graph's node that is faster than another by more than this share was launched in the other state: they are a
-quarter apart.
-"""
 IN_TURNS = "in_turns"
 """Mark of a block whose workers held the device one after the other: an item's outer visits are of two processes."""
 _EDITED = " edited"

@@ -37,6 +37,10 @@ MAX_SAMPLES = 64
 """Samples kept in a row."""
 MIN_SAMPLES = 30
 """Below this a measurement is not `ok`."""
+STATES_APART = 0.12
+"""Nodes of graphs are in two states of launching where one takes less than another by more than this share: on an H200
+the states are 0.25 apart.
+"""
 
 IDENTITY = (
     "family",
@@ -140,7 +144,7 @@ class Row:
     bound; `error_bound` what was allowed for the whole. `roof_s` is the least time that the measured
     roofs allow. Of the choices behind it, `readings_s` is what the implementation's own tuner measured and
     `screened_s` what the harness did when it chose. `cycles` is the time in cycles of the SM clock, `joules`
-    the energy, each a call; `node_s` is how long a graph node that does next to nothing took before the samples.
+    the energy, each a call; `node_s` is how long a graph node that does nothing took before the samples.
     `decision` are the family's own numbers about what the error does. A static row is one kernel, `phase` its
     name, compiled for `target`; registers are those of a thread, bytes of shared memory those of a block,
     `resident_*` what a multiprocessor holds at once.

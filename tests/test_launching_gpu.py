@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from gemmgate.suite.measure.clock import EventClock
-from gemmgate.suite.measure.launching import YOUNG, of_device
+from gemmgate.suite.measure.launching import of_device
 from gemmgate.suite.measure.sampler import Launch
+from gemmgate.suite.records import STATES_APART
 
 pytestmark = pytest.mark.gpu
 
@@ -45,7 +46,7 @@ def test_a_fresh_process_is_young_until_it_is_aged() -> None:
     """The first looks find nodes that are faster than those of the old state, by more than what parts the two."""
     code = (
         "import torch\n"
-        "from gemmgate.suite.measure.launching import YOUNG, of_device\n"
+        "from gemmgate.suite.measure.launching import of_device\n"
         "torch.cuda.set_device(0)\n"
         "launching = of_device(0)\n"
         "launching.begin()\n"
@@ -56,4 +57,4 @@ def test_a_fresh_process_is_young_until_it_is_aged() -> None:
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     young_s, old_s = map(float, found[:2])
     assert found[2] == "1"
-    assert young_s < (1 - YOUNG) * old_s
+    assert young_s < (1 - STATES_APART) * old_s

@@ -108,13 +108,16 @@ def command(
     suites = suite or []
     known = options.families(suites)
     selection = selected.selection()
-    reading = store.read(resume) if resume else None
-    earlier = reading.run if reading else None
     numbers = range(blocks or (POWER_BLOCKS if power else BLOCKS))
-    if reading and earlier:
+    earlier: Run | None = None
+    items: list[Item] = []
+    if resume:
+        reading = store.read(resume)
+        earlier = reading.run
         _refuse_other_conditions(earlier, selection, cache, seed, data)
-        is_whole = reading.state == "finished" and bool(earlier.limits.source)
-        if is_whole and not missing_in(earlier.rows, _stored_items(known, earlier), numbers):
+        items = _stored_items(known, earlier)
+        is_whole = reading.state == "finished" and earlier.limits.source
+        if is_whole and not missing_in(earlier.rows, items, numbers):
             asked = f"nothing is missing of {len(numbers)} blocks in calibration {earlier.id}"
             _terminal.say(f"{asked}: nothing was measured or stored. --blocks asks for more.")
             raise typer.Exit(PASS)
@@ -124,7 +127,6 @@ def command(
     try:
         limits = earlier.limits if earlier and earlier.limits.source else measure_limits(worker, long=True)
         if earlier:
-            items = _stored_items(known, earlier)
             cache, seed, data = (earlier.selection[name] for name in ("cache", "seed", "data"))
         else:
             items = _items(choices, selection, worker, limits)

@@ -18,12 +18,9 @@ import torch
 from gemmgate.suite.measure.clock import ClockProbe, EventClock
 from gemmgate.suite.measure.graph import capture, capture_stream
 from gemmgate.suite.measure.sampler import Clock, Finish, Launch, time_launches
+from gemmgate.suite.records import STATES_APART
 
 NODES = 128
-YOUNG = 0.12
-"""A node that takes less than its time in the old state by more than this share is in the young one. The states are
-0.25 apart on an H200.
-"""
 _NEAR = 0.03
 """Within this share looks into one state agree."""
 _REPLAYS = 5
@@ -64,7 +61,7 @@ class Launching:
             return False
         old_s = self._cycles / self._highest_hz
         slowed_s = self._young_cycles / self._clock_hz if self._has_aged else 0.0
-        return node_s < min(max((1 - YOUNG) * old_s, (1 + _NEAR) * slowed_s), (1 - _NEAR) * old_s)
+        return node_s < min(max((1 - STATES_APART) * old_s, (1 + _NEAR) * slowed_s), (1 - _NEAR) * old_s)
 
     def begin(self) -> None:
         """Looks before anything works on another stream, so that it is known what a node takes in the young state."""
@@ -102,7 +99,7 @@ class Launching:
     @property
     def _has_aged(self) -> bool:
         """Whether a node once took longer than at the beginning."""
-        return self._cycles * (1 - YOUNG) > self._young_cycles > 0
+        return self._cycles * (1 - STATES_APART) > self._young_cycles > 0
 
     @property
     def _is_old(self) -> bool:
