@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -84,7 +85,7 @@ class Columns:
 
     def __init__(self, header: Sequence[str], path: Path) -> None:
         names = [cell.strip().lower() for cell in header]
-        twice = next((name for name in names if names.count(name) > 1 and _has_meaning(name)), "")
+        twice = next((name for name, count in Counter(names).items() if count > 1 and _has_meaning(name)), "")
         if twice:
             raise UnreadableError(f"{path}: its first line names column '{twice}' twice. Remove or rename one of them.")
         self._length = len(names)

@@ -59,6 +59,8 @@ def test_from_real_workers_to_a_resumed_calibration(
     out, err = capsys.readouterr()
     assert list(json.loads(out)) == KEYS
     assert "faulty/wrong/n128-fp32 was left out: broken" in err
+    assert invoke(monkeypatch, *common, "--resume", "latest", "--blocks", "1", "--power") == 2
+    assert "measured without --power" in capsys.readouterr().err
     assert invoke(monkeypatch, *common, "--resume", "latest", "--blocks", "2", "--power") == 0
     data = json.loads(capsys.readouterr().out)
     assert data["blocks"] == 2

@@ -9,6 +9,7 @@ import pytest
 from typer.main import get_command
 
 from gemmgate.suite import cli
+from gemmgate.suite.cli._options import refuse_same_file
 from gemmgate.suite.store import Store
 from tests.program import ID, Invoke, invoke, make_store, program, store  # noqa: F401  fixtures among them
 
@@ -151,3 +152,8 @@ def test_results_that_are_a_file(invoke: Invoke, tmp_path: Path, words: str) -> 
     result = invoke(*words.split(), "--results", str(tmp_path / "a-file"))
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"--results {tmp_path / 'a-file'} is no folder" in result.stderr
+
+
+def test_what_is_no_file_may_be_named_twice() -> None:
+    """Two outputs that are both thrown away, into /dev/null, are no contradiction."""
+    refuse_same_file({"--markdown": Path("/dev/null"), "--json": Path("/dev/null")})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from gemmgate.suite.cases import Case
 from gemmgate.suite.records import MAX_SAMPLES, SCHEMA, Limits, Row, Run
 from gemmgate.suite.store import Store, UnwritableError
+from gemmgate.suite.store.files import write_named
 from tests import strategies
 from tests.stored import H200, interrupted, make_row, make_run, stored
 
@@ -231,3 +233,16 @@ def test_only_the_run_remains(store: Store) -> None:
     """A finished run leaves one file and neither journal nor temporary file."""
     path = stored(store, make_run())
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_named_file_is_replaced_and_nothing_else(tmp_path: Path) -> None:
+    """An older file keeps its mode, and what else lies in the folder, such as a link called .tmp, stays as it is."""
+    path, kept = tmp_path / "a.html", tmp_path / "kept"
+    path.write_text("older")
+    path.chmod(0o640)
+    kept.write_text("mine")
+    path.with_name("a.html.tmp").symlink_to(kept)
+    write_named(path, "newer")
+    assert (path.read_text(), kept.read_text()) == ("newer", "mine")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["a.html", "a.html.tmp", "kept"]

@@ -221,7 +221,7 @@ def refuse_beside(context: typer.Context, meant: Mapping[str, Collection[str]]) 
 def refuse_same_file(files: Mapping[str, Path | None]) -> None:
     """Refuses two options, of which `files` holds the values, that would write the same file."""
     for (one, first), (other, second) in combinations(files.items(), 2):
-        if first is not None and second is not None and first.resolve() == second.resolve():
+        if first and second and first.resolve() == second.resolve() and (first.is_file() or not first.exists()):
             raise UsageError(f"{one} and {other} would both write {second}: name another file for one of them.")
 
 

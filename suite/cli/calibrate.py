@@ -35,6 +35,7 @@ from gemmgate.suite.family_functions import counted
 from gemmgate.suite.measure.limits import roof_s
 from gemmgate.suite.pairs import EDITED, SIDES, LaunchSide
 from gemmgate.suite.records import Limits, Run
+from gemmgate.suite.report import units
 from gemmgate.suite.spread import key, spread
 from gemmgate.suite.store import Journal
 from gemmgate.suite.turns import Alone
@@ -118,7 +119,12 @@ def command(
         items = _stored_items(known, earlier)
         is_whole = reading.state == "finished" and earlier.limits.source
         if is_whole and not missing_in(earlier.rows, items, numbers):
-            asked = f"nothing is missing of {len(numbers)} blocks in calibration {earlier.id}"
+            if power and not any(value.level for value in values(earlier.rows)):
+                raise UsageError(
+                    f"The blocks of calibration {earlier.id} were measured without --power, and stay so: ask for more "
+                    "with --blocks, or begin a new one."
+                )
+            asked = f"nothing is missing of {units.counted(len(numbers), 'block')} in calibration {earlier.id}"
             _terminal.say(f"{asked}: nothing was measured or stored. --blocks asks for more.")
             raise typer.Exit(PASS)
     choices = known.select(selection)

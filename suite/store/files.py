@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -114,10 +115,32 @@ def write_whole(path: Path, content: bytes, *, anew: bool = False) -> None:
     """
     if path.exists() and not anew:
         raise FileExistsError(errno.EEXIST, "A file of this name exists already", str(path))
-    temporary = path.with_name(path.name + ".tmp")
+    _write_through(path.with_name(path.name + ".tmp"), os.O_TRUNC, path, content)
+
+
+def write_named(path: Path, text: str) -> None:
+    """A file that somebody named, in place of an older one: all of it or none, with the older one's mode.
+
+    Links, pipes and devices stay and are written to, as is a file in a folder that takes no others.
+    """
+    if path.is_symlink() or (path.exists() and not (path.is_file() and os.access(path.parent, os.W_OK))):
+        path.write_text(text, encoding="utf-8")
+        return
+    mode = None
+    if path.exists():
+        with path.open("r+b"):  # what may not be written may not be replaced
+            mode = stat.S_IMODE(path.stat().st_mode)
+    beside = path.with_name(f".{secrets.token_hex(8)}.tmp")  # what else lies here is not ours
+    _write_through(beside, os.O_EXCL, path, text.encode(), mode)
+
+
+def _write_through(temporary: Path, how: int, path: Path, content: bytes, mode: int | None = None) -> None:
+    """Writes a temporary file, opened that way, and renames it."""
+    file = os.open(temporary, os.O_CREAT | os.O_WRONLY | how, 0o666)
     try:
-        file = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o666)
         try:
+            if mode is not None:
+                os.fchmod(file, mode)
             write_at(file, content, 0)
         finally:
             os.close(file)
@@ -127,11 +150,3 @@ def write_whole(path: Path, content: bytes, *, anew: bool = False) -> None:
             temporary.unlink()
         raise
     sync_folder(path.parent)
-
-
-def write_named(path: Path, text: str) -> None:
-    """A file that somebody named, in place of an older one: all of it or none. Links, pipes and devices stay."""
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        path.write_text(text, encoding="utf-8")
-    else:
-        write_whole(path, text.encode(), anew=True)
