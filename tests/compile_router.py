@@ -13,7 +13,7 @@ from triton.compiler import ASTSource
 
 from gemmgate.kernels.router import dot_product, split_k
 from gemmgate.kernels.router.binding import OVERLAP_CAPABILITY
-from gemmgate.kernels.router.cases import case_of
+from gemmgate.kernels.router.cases import case_of, sizes
 from gemmgate.kernels.router_topk import fused
 from gemmgate.kernels.router_topk.cases import MODELS
 from gemmgate.suite.cases import Case, Target
@@ -46,10 +46,17 @@ def _said(kernel: str, case: Case, arch: int, compiled: Any) -> None:
                 "shared_limit": TARGETS[arch][1],
                 "loads": len(re.findall(r"ld\.(?:volatile\.)?global\S*\.v4\.b32|cp\.async\.cg", compiled.asm["ptx"])),
                 "narrow": len(re.findall(r"ld\.(?:volatile\.)?global\S*\.b16|cp\.async\.ca", compiled.asm["ptx"])),
+                "ahead": _ahead_of_loads(compiled.asm["sass"]),
                 "mma": len(re.findall(r"(?:mma\.sync|wgmma\.mma_async|tcgen05\.mma)", compiled.asm["ptx"])),
             }
         )
     )
+
+
+def _ahead_of_loads(sass: str) -> int:
+    """Instructions in front of the first load."""
+    code = re.findall(r"\t(?:@!?U?P\d+ )?([A-Z][A-Z0-9_.]+)", sass)
+    return next(index for index, name in enumerate(code) if name.startswith("LDG"))
 
 
 def _said_order(case: Case, arch: int, compiled: Any) -> None:
@@ -66,6 +73,7 @@ def compile_dot(case: Case, arch: int, strong: int | None = None) -> None:
     is_held = tile.strong == dot_product.HELD
     in_pairs = is_held and case.dtype == "bf16"
     each = 4 if case.dtype == "fp32" or in_pairs else 8
+    (t, n, k), ratio = sizes(case), 2 if in_pairs else 1
     pointer = f"*{case.dtype}"
     compiled = compile_for(
         dot_product._dot,
@@ -76,7 +84,8 @@ def compile_dot(case: Case, arch: int, strong: int | None = None) -> None:
             "LANES": 32 * tile.num_warps,
             "EACH": each,
             "UNROLL": tile.unroll,
-            "UNIT": each,
+            **_sizes(t, n, k // ratio, tile.block_t),
+            "ONE_BLOCK": t <= tile.block_t,
             "X_AHEAD": True,
             "STRONG": tile.strong == 1,
             "HELD": is_held,
@@ -102,6 +111,7 @@ def compile_split(case: Case, arch: int) -> None:
         split_k._multiply,
         {"x_ptr": pointer, "w_ptr": pointer, "bias_ptr": pointer, "out_ptr": "*fp32", **COMMON},
         {
+            **_sizes(*sizes(case), tile.block_t),
             "BT": tile.block_t,
             "BN": tile.block_n,
             "BK": tile.block_k // tile.groups,
@@ -127,6 +137,7 @@ def compile_choice(model: str, arch: int) -> None:
         fused._choose,
         {"parts_ptr": "*fp32", "correction_ptr": "*fp32", "weights_ptr": "*fp32", "ids_ptr": "*i32", "scale": "fp32"},
         {
+            "N": experts,
             "SPLITS": 19,
             "AT_ONCE": fused.AT_ONCE,
             "OVERLAP": arch >= OVERLAP_CAPABILITY,
@@ -137,6 +148,11 @@ def compile_choice(model: str, arch: int) -> None:
     )
     reductions, shuffles = (len(re.findall(name, compiled.asm["ptx"])) for name in (r"redux\.sync", r"shfl\.sync"))
     print(json.dumps({"choice": model, "arch": arch, "reductions": reductions, "shuffles": shuffles}))
+
+
+def _sizes(t: int, n: int, k: int, block_t: int) -> dict[str, int]:
+    """Constants of contiguous operands; K and the strides in elements or in pairs of them."""
+    return {"N": n, "K": k, "STRIDE_XT": k, "STRIDE_WN": k, "WHOLE": t % block_t == 0}
 
 
 def _target(arch: int) -> Target:

@@ -232,7 +232,8 @@ def test_kernels_in_the_interpreter(interpreted: str) -> None:
 
 def test_compiles_for_gpus_that_are_not_here(tmp_path: Path) -> None:
     """Chosen tiles compile for sm_80, sm_90 and sm_100, read operands 16 bytes at a time, and fit shared memory; where
-    products are held back, the machine code has the last load before the first of them.
+    products are held back, the machine code has the last load before the first of them. A dot product
+    asks for its first operand soon: what is known beforehand is not computed.
     """
     script = str(ROOT / "tests" / "compile_router.py")
     printed = run_child(script, PYTHONPATH=str(ROOT), TRITON_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="0")
@@ -247,6 +248,7 @@ def test_compiles_for_gpus_that_are_not_here(tmp_path: Path) -> None:
     for row in compiled:
         assert row["shared"] <= row["shared_limit"]
         assert row["loads"] >= 2 and row["narrow"] == 0, row
+        assert row["kernel"] == "split_k" or row["ahead"] <= 40, row
         assert (row["mma"] > 0) == (row["kernel"] == "split_k"), row
     # Eight experts: a maximum, the first that has it, and with a correction its score. Groups and the sum are shuffled.
     assert {(row["choice"], row["arch"], row["reductions"]) for row in choices} == {

@@ -235,33 +235,35 @@ def footprint(case: Case, target: Target, tile: TileData) -> Footprint:
 @triton.jit
 def _dot(
     x_ptr, w_ptr, bias_ptr, out_ptr, partials_ptr, counters_ptr,
-    T, N, units_k, part,
-    units_xt, units_wn,
+    T, part,
+    N: tl.constexpr, K: tl.constexpr, STRIDE_XT: tl.constexpr, STRIDE_WN: tl.constexpr,
+    WHOLE: tl.constexpr, ONE_BLOCK: tl.constexpr,
     BT: tl.constexpr, BN: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr, UNROLL: tl.constexpr,
-    UNIT: tl.constexpr, X_AHEAD: tl.constexpr, STRONG: tl.constexpr, HELD: tl.constexpr, PAIRS: tl.constexpr,
+    X_AHEAD: tl.constexpr, STRONG: tl.constexpr, HELD: tl.constexpr, PAIRS: tl.constexpr,
     SPLITS: tl.constexpr, AT_ONCE: tl.constexpr, OVERLAP: tl.constexpr, HAS_BIAS: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):  # fmt: skip
     """One block of logits, or its share from one part of K. `part` is a whole number of LANES * EACH.
 
-    K and the strides come in units of `UNIT`, so that the compiler knows what divides them. With `PAIRS` two elements
-    are one int32, which is then what K, `part` and `EACH` count. With `HELD` no product begins before all is asked for.
+    N, K and the strides are constants: addresses and masks from them would stand in front of the first load. So are
+    `WHOLE`, that BT divides T, and `ONE_BLOCK`, that BT is all of it; T itself would be a binary for each number of
+    tokens. With `PAIRS` two elements are one int32, which is then what K, the strides, `part` and `EACH` count. With
+    `HELD` no product begins before all is asked for.
     """
     begin(OVERLAP, INTERPRETED)
     block_n = tl.program_id(0)
-    split = tl.program_id(1)
-    block_t = tl.program_id(2)
-    K = units_k * UNIT
+    split = tl.program_id(1) if SPLITS > 1 else 0
+    block_t = 0 if ONE_BLOCK else tl.program_id(2)
     tokens = block_t * BT + tl.arange(0, BT)  # [BT]
     experts = block_n * BN + tl.arange(0, BN)  # [BN]
     # One contiguous dimension along K, so that threads come to lie along it, each with EACH neighbours.
     ahead_of = tl.arange(0, LANES * EACH)[None, None, :]  # [1, 1, LANES * EACH]
-    x_rows = _rows(x_ptr, tokens, units_xt, UNIT, PAIRS)[:, None, None]  # [BT, 1, 1]
-    w_rows = _rows(w_ptr, experts, units_wn, UNIT, PAIRS)[None, :, None]  # [1, BN, 1]
-    token_is_there = (tokens < T)[:, None, None]
-    expert_is_there = (experts < N)[None, :, None]
+    x_rows = _rows(x_ptr, tokens, STRIDE_XT, PAIRS)[:, None, None]  # [BT, 1, 1]
+    w_rows = _rows(w_ptr, experts, STRIDE_WN, PAIRS)[None, :, None]  # [1, BN, 1]
+    token_is_there = ((tokens < T) | WHOLE)[:, None, None]
+    expert_is_there = ((experts < N) | (N % BN == 0))[None, :, None]
     first = split * part
-    last = tl.minimum(first + part, K)
+    last = tl.minimum(first + part, K) if SPLITS > 1 else K
     total = tl.zeros((BT, BN, LANES), dtype=tl.float32)
     for start in range(first, last, UNROLL * LANES * EACH):
         weights = ()
@@ -306,10 +308,10 @@ def _over_neighbours(products, BT: tl.constexpr, BN: tl.constexpr, LANES: tl.con
 
 
 @triton.jit
-def _rows(ptr, rows, units, UNIT: tl.constexpr, PAIRS: tl.constexpr):
+def _rows(ptr, rows, STRIDE: tl.constexpr, PAIRS: tl.constexpr):
     """Where `rows` begin, in elements or in pairs of them."""
     start = ptr.to(tl.pointer_type(tl.int32)) if PAIRS else ptr
-    return start + rows.to(tl.int64) * units * UNIT
+    return start + rows.to(tl.int64) * STRIDE
 
 
 @triton.jit
@@ -342,13 +344,13 @@ def multiply(x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, held: Scrat
     ratio = size // x.element_size()
     each = 16 // size
     at_once = 32 * tile.num_warps * each
-    lengths = k // ratio, x.stride(0) // ratio, w.stride(0) // ratio
-    unit = each if all(length % each == 0 for length in lengths) else 1
+    length = k // ratio
     return _dot[(triton.cdiv(n, tile.block_n), tile.splits, triton.cdiv(t, tile.block_t))](
         x, w, w if bias is None else bias, out, held.partials, held.counters,
-        t, n, lengths[0] // unit, triton.cdiv(triton.cdiv(lengths[0], tile.splits), at_once) * at_once,
-        lengths[1] // unit, lengths[2] // unit,
-        BT=tile.block_t, BN=tile.block_n, LANES=32 * tile.num_warps, EACH=each, UNROLL=tile.unroll, UNIT=unit,
+        t, triton.cdiv(triton.cdiv(length, tile.splits), at_once) * at_once,
+        N=n, K=length, STRIDE_XT=x.stride(0) // ratio, STRIDE_WN=w.stride(0) // ratio,
+        WHOLE=t % tile.block_t == 0, ONE_BLOCK=t <= tile.block_t,
+        BT=tile.block_t, BN=tile.block_n, LANES=32 * tile.num_warps, EACH=each, UNROLL=tile.unroll,
         X_AHEAD=_is_ahead(tile.block_t, tile.block_n, tile.unroll),
         STRONG=tile.strong > 0 and not is_held, HELD=is_held, PAIRS=in_pairs, **split_constants(tile),
         HAS_BIAS=bias is not None, INTERPRETED=host.is_interpreted(_dot), num_warps=tile.num_warps,

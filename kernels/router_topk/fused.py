@@ -54,7 +54,7 @@ _BLOCK_T = 8
 
 @triton.jit
 def _choose(
-    parts_ptr, correction_ptr, weights_ptr, ids_ptr, T, N, scale,
+    parts_ptr, correction_ptr, weights_ptr, ids_ptr, T, scale, N: tl.constexpr,
     SPLITS: tl.constexpr, AT_ONCE: tl.constexpr, OVERLAP: tl.constexpr, N2: tl.constexpr, SCORE: tl.constexpr,
     TOP_K: tl.constexpr, TOP_K_2: tl.constexpr, GROUPS: tl.constexpr, TOP_GROUPS: tl.constexpr,
     CORRECTED: tl.constexpr, NORMALISED: tl.constexpr,
@@ -83,7 +83,8 @@ def _choose(
 @triton.jit
 def _multiply_and_choose(
     x_ptr, w_ptr, correction_ptr, weights_ptr, ids_ptr, partials_ptr, counters_ptr,
-    T, N, K, tiles_per_split, stride_xt, stride_wn, scale,
+    T, tiles_per_split, scale,
+    N: tl.constexpr, K: tl.constexpr, STRIDE_XT: tl.constexpr, STRIDE_WN: tl.constexpr, WHOLE: tl.constexpr,
     BT: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, WARP_GROUPS: tl.constexpr, SPLITS: tl.constexpr,
     PROGRAMS: tl.constexpr, N2: tl.constexpr, SCORE: tl.constexpr, TOP_K: tl.constexpr, TOP_K_2: tl.constexpr,
     GROUPS: tl.constexpr, TOP_GROUPS: tl.constexpr, CORRECTED: tl.constexpr, NORMALISED: tl.constexpr,
@@ -98,7 +99,7 @@ def _multiply_and_choose(
     first = split * tiles_per_split
     last = tl.minimum(first + tiles_per_split, tl.cdiv(K, BK * WARP_GROUPS))
     part = block_of(
-        x_ptr, w_ptr, tokens, experts, first, last, T, N, K, stride_xt, stride_wn,
+        x_ptr, w_ptr, tokens, experts, first, last, T, N, K, STRIDE_XT, STRIDE_WN, WHOLE,
         BT, BN, BK, WARP_GROUPS, True, INTERPRETED,
     )  # fmt: skip
     size = tl.cast(T, tl.int64) * N
@@ -157,7 +158,7 @@ def choose_experts(
     early = overlap and not host.is_interpreted(_choose)
     return (
         _choose[(t,)](
-            parts, parts if correction is None else correction, weights, experts, t, n, rule.scale,
+            parts, parts if correction is None else correction, weights, experts, t, rule.scale, N=n,
             SPLITS=parts.shape[0] if parts.dim() == 3 else 1, AT_ONCE=AT_ONCE, OVERLAP=early,
             **_rule_constants(rule, n), num_warps=WARPS, **({"launch_pdl": True} if early else {}),
         ),
@@ -179,7 +180,8 @@ def _launch_one(
     return (
         _multiply_and_choose[(blocks_n, tile.splits, triton.cdiv(t, tile.block_t))](
             x, w, partials if correction is None else correction, *outputs, partials, counters,
-            t, n, k, triton.cdiv(triton.cdiv(k, tile.block_k), tile.splits), x.stride(0), w.stride(0), rule.scale,
+            t, triton.cdiv(triton.cdiv(k, tile.block_k), tile.splits), rule.scale,
+            N=n, K=k, STRIDE_XT=x.stride(0), STRIDE_WN=w.stride(0), WHOLE=t % tile.block_t == 0,
             BT=tile.block_t, BN=tile.block_n, BK=tile.block_k // tile.groups, WARP_GROUPS=tile.groups,
             SPLITS=tile.splits, PROGRAMS=blocks_n * tile.splits, **_rule_constants(rule, n),
             INTERPRETED=host.is_interpreted(_multiply_and_choose),
