@@ -43,8 +43,14 @@ HELD = 2
 """The `strong` of a tile whose loads are all under way before its first product."""
 _REGISTERS = 65536
 """Of a multiprocessor."""
+_FEWEST = 24
+"""Registers of a thread that an assembler takes as a limit, and that leave room for addresses."""
+_WORTH = 72
+"""Registers of a thread from which on a limit is tried: up to 64 the assembler takes by itself."""
 _MOST_WEIGHTS = 16
 """16-byte pieces of w that a thread asks for at once, each four registers; the rest of K follows in a loop."""
+_FEW_PIECES = 3
+"""Pieces that the assembler asks for at once in any case."""
 _MOST_AHEAD = 28
 """Pieces of w and x together up to which x is asked for at once, too."""
 
@@ -58,6 +64,7 @@ class Tile:
     rows are whole pairs; elsewhere it is 1.
     `overlap` 1 lets the next launch come before this one has ended, and where K is split has it add the parts: from
     sm_90 on.
+    `registers` is how many a thread may take, 0 what the assembler likes: it aims at few, and asks for operands late.
     """
 
     block_t: int
@@ -67,6 +74,7 @@ class Tile:
     unroll: int
     strong: int = 1
     overlap: int = 0
+    registers: int = 0
 
     def __post_init__(self) -> None:
         if self.strong not in (0, 1, HELD):
@@ -75,6 +83,11 @@ class Tile:
             raise ValueError(f"block_t, block_n and num_warps must be powers of two, got {self}.")
         if self.splits < 1 or self.unroll < 1:
             raise ValueError(f"splits and unroll must be at least 1, got {self}.")
+        if self.registers and not _FEWEST <= self.registers <= _most_registers(self.num_warps):
+            raise ValueError(
+                f"registers must be 0 or {_FEWEST} to {_most_registers(self.num_warps)} with {self.num_warps} warps, "
+                f"got {self}."
+            )
 
 
 def elements_at_once(dtype: str, num_warps: int) -> int:
@@ -170,6 +183,11 @@ def _experts(t: int, n: int, num_warps: int, pieces: int, multiprocessors: int) 
     return 1 if t == 2 and num_warps >= 8 and n <= 2 * multiprocessors else 2
 
 
+def _most_registers(num_warps: int, programs: int = 1) -> int:
+    """Of a thread, where so many programs share a multiprocessor."""
+    return min(255, _REGISTERS // (32 * num_warps * programs) // 8 * 8)
+
+
 def _waste(part: int, at_once: int) -> float:
     """Share of the threads' loads that lie beyond the end of a part of K."""
     return triton.cdiv(part, at_once) * at_once / max(part, 1) - 1
@@ -200,11 +218,14 @@ def tiles(case: Case, target: Target) -> Sequence[TileData]:
                         block_t, block_n, unroll
                     ) > min(255, _REGISTERS // (32 * num_warps)):
                         continue
+                    share = _most_registers(num_warps, triton.cdiv(programs, multiprocessors))
+                    is_limited = share >= _WORTH and unroll * (block_t + block_n) > _FEW_PIECES
                     # Where a second launch overlaps, the last to arrive is tried beside it with four warps only.
-                    kinds = [(1, 0), (0, 0)] if splits == 1 or not overlaps(target) else [(1, 1), (0, 1)]
-                    kinds += [(1, 0)] if kinds[0][1] and num_warps == 4 else []
+                    second = int(splits > 1 and overlaps(target))
+                    kinds = [(0, second, share) if is_limited else (1, second, 0), (0, second, 0)]
+                    kinds += [(1, 0, 0)] if second and num_warps == 4 else []
                     if case.dtype != "fp16" and _is_ahead(block_t, block_n, unroll):
-                        kinds.append((HELD, kinds[0][1]))
+                        kinds.append((HELD, second, 0))
                     found += [asdict(Tile(block_t, block_n, splits, num_warps, unroll, *kind)) for kind in kinds]
     return found or [asdict(_by_rule(case, target))]
 
@@ -354,6 +375,7 @@ def multiply(x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, held: Scrat
         X_AHEAD=_is_ahead(tile.block_t, tile.block_n, tile.unroll),
         STRONG=tile.strong > 0 and not is_held, HELD=is_held, PAIRS=in_pairs, **split_constants(tile),
         HAS_BIAS=bias is not None, INTERPRETED=host.is_interpreted(_dot), num_warps=tile.num_warps,
+        **({"maxnreg": tile.registers} if tile.registers else {}),
     )  # fmt: skip
 
 

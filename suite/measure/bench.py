@@ -334,6 +334,13 @@ class Bench:
             self._check_launches(work, timed, cache)
         return timed
 
+    def mount_elsewhere(self, work: Work, timed: Timed, cache: str) -> Timed:
+        """What was mounted, captured and checked once more, with a library's own workspace elsewhere."""
+        with precision_flags(work.case.precision), own_settings():
+            other = timed.captured_elsewhere()
+            self._check_launches(work, other, cache)
+        return other
+
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)

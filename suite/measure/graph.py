@@ -50,13 +50,16 @@ class Captured:
             self.graph.replay()
 
 
-def capture(calls: Sequence[Call], *, passes: int = 1) -> Captured:
-    """Captures `passes` rounds over the calls. Each call has run before, so that nothing compiles here."""
+def capture(calls: Sequence[Call], *, passes: int = 1, stream: int = 0) -> Captured:
+    """Captures `passes` rounds over the calls. Each call has run before, so that nothing compiles here.
+
+    `stream` is the number of the capturing stream: what a library keeps for each is elsewhere with another one.
+    """
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     outputs: list[Any] = []
     torch.cuda.synchronize()
     # Not `with torch.cuda.graph(...)`: that collects garbage and empties the allocator's cache each time.
-    with torch.cuda.stream(capture_stream(torch.cuda.current_device())):
+    with torch.cuda.stream(capture_stream(torch.cuda.current_device(), stream)):
         # What a library allocates once for a stream, such as cuBLAS its workspace, must not land in a graph's pool.
         calls[0]()
         torch.cuda.synchronize()
@@ -99,8 +102,8 @@ def queueing_s(
 
 
 @cache
-def capture_stream(device: int) -> Any:
-    """The one stream that captures: what libraries keep for a stream, they then keep once."""
+def capture_stream(device: int, number: int = 0) -> Any:
+    """One of the few streams that capture: what libraries keep for a stream, they then keep once for each number."""
     return torch.cuda.Stream(device)
 
 

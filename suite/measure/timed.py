@@ -78,6 +78,16 @@ class Timed:
         alone_s = _GAP_S + slots / self.launch.calls * (self.launch_s - _GAP_S)
         return _passes_that_fill(alone_s, slots * max(len(self.nodes), 1))
 
+    def captured_elsewhere(self) -> Timed:
+        """The same calls in another graph, captured on the other stream: a library's own workspace is elsewhere in it.
+
+        Raises ValueError without a graph.
+        """
+        if self.captured is None:
+            raise ValueError(f"{self.name} has no graph: what is called one by one is on one stream.")
+        graph = capture(self.calls, passes=self.captured.calls // len(self.calls), stream=1)
+        return replace(self, launch=_replay(graph), captured=graph)
+
     def poison(self) -> None:
         """NaN over every output in reach and every workspace."""
         outputs = self.captured.outputs if self.captured else self.last.values()

@@ -1,0 +1,98 @@
+"""Which launch each visit times: a library's workspace lies in two places, an own kernel's goes round with the ring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from gemmgate.suite.measure.bench import Bench
+from gemmgate.suite.measure.graph import capture
+from gemmgate.suite.measure.sampler import Finish, Launch
+from gemmgate.suite.measure.visit import Visits
+from gemmgate.suite.measure.work import Work
+
+
+class _Clock:
+    """A second for every launch, which it runs."""
+
+    name = "graph"
+
+    def start(self, launches: Sequence[Launch]) -> Finish:
+        for launch in launches:
+            launch.enqueue()
+        return lambda: [1.0 for _ in launches]
+
+
+def visits_of(kind: str, ran: list[str], *, has_graph: bool = True) -> Visits:
+    """Visits of an implementation of a kind, whose launches note where they were captured."""
+
+    def mounted(place: str) -> Any:
+        launch = Launch(lambda: ran.append(place), 2)
+        captured = object() if has_graph else None
+        calls = (lambda: None, lambda: None)
+        return SimpleNamespace(
+            name="it", timer="graph", launch=launch, launch_s=1.0, calls=calls, captured=captured, nodes=(),
+            most_repeats=None, repeated=lambda times: launch,
+        )  # fmt: skip
+
+    bench = SimpleNamespace(
+        mount=lambda work, name, cache, passes: mounted("first"),
+        mount_elsewhere=lambda work, timed, cache: mounted("second"),
+        at=lambda name, step: None,
+        clocks={"graph": _Clock()},
+        device=torch.device("cpu"),
+        launching=None,
+        telemetry=SimpleNamespace(power_w=None, marks=set),
+    )
+    work = SimpleNamespace(case=SimpleNamespace(precision="ieee"), implementations={"it": SimpleNamespace(kind=kind)})
+    return Visits(cast(Bench, bench), cast(Work, work), "it", "cold", None)
+
+
+def places(visits: Visits, ran: list[str], level: float, count: int) -> list[str]:
+    """Where what each of `count` visits ran was captured."""
+    found = []
+    for _ in range(count):
+        ran.clear()
+        visits.visit(level, 3, 0.0)
+        (place,) = set(ran)
+        found.append(place)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["library", "compiler"])
+def test_visits_of_a_library_take_turns_between_two_places(kind: str) -> None:
+    """So two visits of a level have one in each, whatever came before; at a level that is slowed down, too."""
+    ran: list[str] = []
+    visits = visits_of(kind, ran)
+    assert places(visits, ran, 0.0, 5) == ["first", "second", "first", "second", "first"]
+    visits.inject({0.01: (1, 1e-9)})
+    assert places(visits, ran, 0.01, 2) == ["first", "second"]
+    assert places(visits, ran, 0.0, 2) == ["second", "first"]
+
+
+@pytest.mark.parametrize(("kind", "has_graph"), [("own", True), ("library", False)])
+def test_other_visits_have_one_place(kind: str, has_graph: bool) -> None:
+    """Our own kernels, and what has no graph, are launched as they were mounted."""
+    ran: list[str] = []
+    assert places(visits_of(kind, ran, has_graph=has_graph), ran, 0.0, 3) == ["first"] * 3
+
+
+@pytest.mark.gpu
+def test_a_second_stream_brings_another_workspace() -> None:
+    """A product that cuBLAS splits allocates once more for the second stream, not for another graph on the first."""
+    x, w = (torch.ones(16, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    calls = [lambda: x @ w.T]
+    held = [capture(calls)]
+    taken = []
+    for stream in (0, 1):
+        before = torch.cuda.memory_allocated()
+        held.append(capture(calls, stream=stream))
+        taken.append(torch.cuda.memory_allocated() - before)
+    assert taken[0] < 2**20 <= taken[1]
