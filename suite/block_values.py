@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import re
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from scipy.stats import trim_mean
 
 from gemmgate.suite.records import STATES_APART, Row
 
@@ -25,6 +26,8 @@ WHY_SPOILED = "throttled, shared or launched in two states"
 IN_TURNS = "in_turns"
 """Mark of a block whose workers held the device one after the other: an item's outer visits are of two processes."""
 _EDITED = " edited"
+_TRIMMED = 1 / 8
+"""Share of the replays that is left away at either end: of eight one."""
 _PHASE = re.compile(rf"block (\d+) (baseline|candidate)(?: \+([\d.]+)%)?(?:{_EDITED})?")
 
 
@@ -101,9 +104,9 @@ def values(rows: Iterable[Row]) -> list[BlockValue]:
 def value_of(baseline: Row, candidate: Row) -> BlockValue:
     """The value of two rows with the same `visit`."""
     read = read_phase(candidate.phase)
-    if read is None or not (baseline.median_s and candidate.median_s):
+    if read is None or not (baseline.samples_s and candidate.samples_s):
         raise ValueError(f"Rows {baseline.path} '{baseline.phase}' and '{candidate.phase}' are no block.")
-    log_ratio = math.log(candidate.median_s / baseline.median_s)
+    log_ratio = math.log(_typical_s(candidate.samples_s) / _typical_s(baseline.samples_s))
     edited = candidate.phase.endswith(_EDITED)
     has_contrast = not (read[2] or edited or IN_TURNS in candidate.marks)
     clocks = baseline.sm_clock_hz, candidate.sm_clock_hz
@@ -148,6 +151,13 @@ def is_mirrored(block: int) -> bool:
     return block % 2 == 1
 
 
+def _typical_s(samples_s: Sequence[float]) -> float:
+    """The mean without an eighth at either end: replays of a library differ by where its workspace lies, in two groups,
+    and a median would go with the larger one.
+    """
+    return float(trim_mean(samples_s, _TRIMMED))
+
+
 def _within(baseline: Row, candidate: Row, *, mirrored: bool) -> float | None:
     """Visits stand at times 0 1 2 3, outer ones of one side and inner ones of the other.
 
@@ -160,6 +170,6 @@ def _within(baseline: Row, candidate: Row, *, mirrored: bool) -> float | None:
         half = len(row.samples_s) // 2
         if half == 0:
             return None
-        first, second = (statistics.median(visit) for visit in (row.samples_s[:half], row.samples_s[half:]))
+        first, second = (_typical_s(visit) for visit in (row.samples_s[:half], row.samples_s[half:]))
         steps.append(math.log(second / first))
     return (steps[0] - 3 * steps[1]) / math.sqrt(20)

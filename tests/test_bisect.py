@@ -91,6 +91,7 @@ def test_gate_answers_by_its_exit_code(tmp_path: Path, code: int, answer: str) -
     """Exit codes 0, 1 and 3 of the gate mean not slower, slower and unclear; its last line is kept."""
     package = tmp_path / "gemmgate"
     package.mkdir()
+    (package / "__init__.py").touch()
     (package / "__main__.py").write_text(f"import sys; print('first'); print(*sys.argv[1:]); sys.exit({code})")
     assert ask_gate(tmp_path, ["--base", "a", "--head", "b"]) == Asked(answer, "gate --base a --head b")  # type: ignore[arg-type]
 
@@ -101,6 +102,7 @@ def test_gate_answers_by_its_exit_code(tmp_path: Path, code: int, answer: str) -
 def test_gate_that_refuses_is_an_error(tmp_path: Path, code: int, error: type[Exception], said: str) -> None:
     """What the gate calls bad input is bad input, in its own words; any other exit code is no answer."""
     (tmp_path / "gemmgate").mkdir()
+    (tmp_path / "gemmgate" / "__init__.py").touch()
     program = f"import sys; print(\"gemmgate: No case matches 'x'.\", file=sys.stderr); sys.exit({code})"
     (tmp_path / "gemmgate" / "__main__.py").write_text(program)
     with pytest.raises(error, match=said):

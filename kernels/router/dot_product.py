@@ -20,7 +20,7 @@ than w. Refuses more than 64 tokens, and a CPU outside Triton's interpreter.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -102,11 +102,23 @@ def choose_tile(case: Case, target: Target) -> Tile:
 
 
 def is_held_by_rule(case: Case, target: Target) -> bool:
-    """Whether a tile by rule asks for all that its programs read before they multiply, whatever was tuned."""
-    return _by_rule(case, target).strong == HELD
+    """Whether a tile by rule could ask for all that its programs read before they multiply, whatever was tuned."""
+    return _shape_by_rule(case, target).strong == HELD
 
 
 def _by_rule(case: Case, target: Target) -> Tile:
+    """For up to three tokens loads are held; for more the assembler asks as early if it may take the registers."""
+    t, n, _ = sizes(case)
+    tile = _shape_by_rule(case, target)
+    if tile.strong == 0 or (tile.strong == HELD and t < 4):
+        return tile
+    multiprocessors = target.sm_count or 8
+    programs = triton.cdiv(n, tile.block_n) * triton.cdiv(t, tile.block_t)
+    share = _most_registers(tile.num_warps, triton.cdiv(programs, multiprocessors))
+    return replace(tile, strong=0, registers=share if share >= _WORTH else 0)
+
+
+def _shape_by_rule(case: Case, target: Target) -> Tile:
     """What 64 searches on an H200 have in common: docs/findings/2026-11-30-router-tiles.md."""
     t, n, k = sizes(case)
     multiprocessors = target.sm_count or 8

@@ -334,10 +334,10 @@ class Bench:
             self._check_launches(work, timed, cache)
         return timed
 
-    def mount_elsewhere(self, work: Work, timed: Timed, cache: str) -> Timed:
-        """What was mounted, captured and checked once more, with a library's own workspace elsewhere."""
+    def mount_elsewhere(self, work: Work, timed: Timed, cache: str, stream: int) -> Timed:
+        """What was mounted, captured on another stream and checked: there a library's own workspace is elsewhere."""
         with precision_flags(work.case.precision), own_settings():
-            other = timed.captured_elsewhere()
+            other = timed.captured_elsewhere(stream)
             self._check_launches(work, other, cache)
         return other
 

@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -50,10 +50,11 @@ class Captured:
             self.graph.replay()
 
 
-def capture(calls: Sequence[Call], *, passes: int = 1, stream: int = 0) -> Captured:
+def capture(calls: Sequence[Call], *, passes: int = 1, stream: int = 0, like: Captured | None = None) -> Captured:
     """Captures `passes` rounds over the calls. Each call has run before, so that nothing compiles here.
 
     `stream` is the number of the capturing stream: what a library keeps for each is elsewhere with another one.
+    What was found out of a graph of the same calls, `like`, is not found out again.
     """
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     outputs: list[Any] = []
@@ -77,6 +78,9 @@ def capture(calls: Sequence[Call], *, passes: int = 1, stream: int = 0) -> Captu
             raise
         graph.capture_end()
     torch.cuda.synchronize()
+    if like is not None:
+        graph.instantiate()
+        return replace(like, graph=graph, outputs=tuple(outputs))
     nodes = _nodes(graph.raw_cuda_graph())
     programmatic = overlapping_calls(_edges(graph.raw_cuda_graph()), passes * len(calls))
     graph.instantiate()

@@ -78,15 +78,16 @@ class Timed:
         alone_s = _GAP_S + slots / self.launch.calls * (self.launch_s - _GAP_S)
         return _passes_that_fill(alone_s, slots * max(len(self.nodes), 1))
 
-    def captured_elsewhere(self) -> Timed:
-        """The same calls in another graph, captured on the other stream: a library's own workspace is elsewhere in it.
+    def captured_elsewhere(self, stream: int) -> Timed:
+        """The same calls in another graph, captured on that stream: a library's own workspace is elsewhere in it.
 
         Raises ValueError without a graph.
         """
         if self.captured is None:
             raise ValueError(f"{self.name} has no graph: what is called one by one is on one stream.")
-        graph = capture(self.calls, passes=self.captured.calls // len(self.calls), stream=1)
-        return replace(self, launch=_replay(graph), captured=graph)
+        passes = self.captured.calls // len(self.calls)
+        graph = capture(self.calls, passes=passes, stream=stream, like=self.captured)
+        return replace(self, launch=replay_of(graph), captured=graph)
 
     def poison(self) -> None:
         """NaN over every output in reach and every workspace."""
@@ -154,12 +155,12 @@ def make_timed(
 
 def _captured(name: str, calls: tuple[Call, ...], prepared: Prepared, clock: Clock, passes: int | None) -> Timed:
     graph = capture(calls, passes=passes or 1)
-    one_s = _shortest(clock, [_replay(graph)] * 2)
+    one_s = _shortest(clock, [replay_of(graph)] * 2)
     if passes is None:
         passes = _passes_that_fill(one_s, max(len(graph.nodes), len(calls)))
         if passes > 1:
             graph = capture(calls, passes=passes)
-            one_s = _shortest(clock, [_replay(graph)] * 2)
+            one_s = _shortest(clock, [replay_of(graph)] * 2)
     each = nodes_per_call(graph)
     if graph.nodes and each is None:
         raise Refused(
@@ -169,7 +170,7 @@ def _captured(name: str, calls: tuple[Call, ...], prepared: Prepared, clock: Clo
         raise Refused(
             "invalid", "no_kernel", f"the captured graph holds no kernel, only {', '.join(each) or 'nothing'}"
         )
-    launch = _replay(graph)
+    launch = replay_of(graph)
     return Timed(name, clock.name, launch, one_s, calls, prepared.workspaces, nodes=each or (), captured=graph)
 
 
@@ -179,7 +180,8 @@ def _passes_that_fill(one_s: float, nodes: int) -> int:
     return min(math.ceil(GRAPH_S / calls_s), max(1, _MAX_NODES // nodes))
 
 
-def _replay(graph: Captured) -> Launch:
+def replay_of(graph: Captured) -> Launch:
+    """A captured graph, once."""
     return Launch(lambda: graph.replay(1), graph.calls, graph.host_s)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import cycle, islice
 from typing import Any
 
 import torch
@@ -20,12 +20,15 @@ from gemmgate.suite.measure.inject import LAUNCH_S, Extra, calibrate, difference
 from gemmgate.suite.measure.machine import precision_flags
 from gemmgate.suite.measure.sampler import ImpossibleTime, Launch, time_launches
 from gemmgate.suite.measure.settle import Settled
+from gemmgate.suite.measure.timed import replay_of
 from gemmgate.suite.measure.watched import OFTEN
 from gemmgate.suite.measure.work import Work
 
 _CALLED_S = 5e-3
 """About how long a launch lasts that is no graph."""
 _CALIBRATION_PAIRS = 10
+PLACES = 4
+"""Workspaces of a library that a visit averages over: it has as many replays at least."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Visits:
     """Holds the launches of one mounted implementation by level: 0 is itself, 0.01 is slowed down by a hundredth.
 
     A library's kernels take up to 1 % more or less by where its workspace came to lie, which is by chance: what is not
-    our own has two launches a level, with workspaces in two places, and visits take turns.
+    our own has several launches a level, with workspaces in `PLACES`, and replays take turns.
 
     `passes` is how much a launch holds, the same for two sides that are compared: rounds over the ring in
     a graph, or repeated calls where there is none. None chooses.
@@ -66,8 +69,8 @@ class Visits:
         self._clock = bench.clocks[self._timed.timer]
         self._launches = {0.0: [launch]}
         if self._timed.captured is not None and work.implementations[name].kind != "own":
-            self._launches[0.0].append(bench.mount_elsewhere(work, self._timed, cache).launch)
-        self._visited: Counter[float] = Counter()
+            others = range(1, PLACES)
+            self._launches[0.0] += [bench.mount_elsewhere(work, self._timed, cache, place).launch for place in others]
         self._probe = ClockProbe() if bench.device.type == "cuda" else None
         self._node_floor_s = LAUNCH_S
 
@@ -93,8 +96,7 @@ class Visits:
         """Times `replays` launches, after untimed ones that bring back cache and clock: two, or `warm_s` of them."""
         self._bench.at(self._timed.name, "visit")
         places, launching = self._launches[level], self._bench.launching
-        launch = places[self._visited[level] % len(places)]
-        self._visited[level] += 1
+        launch = places[0]
         moved = launching.moved if launching else 0
         with precision_flags(self._work.case.precision):
             if launching:
@@ -103,7 +105,7 @@ class Visits:
                 launch.enqueue()
             before_hz = self._probe.read() if self._probe else None
             launch.enqueue()  # not waited for: what comes first after a pause is slower
-            replayed = [launch] * replays
+            replayed = list(islice(cycle(places), replays))
             samples = (launching.start(self._clock, replayed) if launching else self._clock.start(replayed))()
             after_hz = self._probe.read() if self._probe else None
             launch.enqueue()  # so that there is load while the board is read
@@ -128,7 +130,7 @@ class Visits:
             for level, known in extras.items():
                 self._bench.at(self._timed.name, f"inject {level:g}")
                 extra = self._calibrated(level) if known is None else Extra(int(known[0]), known[1])
-                self._launches[level] = [self._slowed(extra, stream) for stream in range(len(self._launches[0.0]))]
+                self._launches[level] = self._slowed(extra, len(self._launches[0.0]))
                 made[f"{level:g}"] = list(asdict(extra).values())
         return made
 
@@ -139,7 +141,7 @@ class Visits:
             return Extra(1, wanted_s)
 
         def added_s(extra: Extra) -> float:
-            slowed = self._slowed(extra)
+            (slowed,) = self._slowed(extra)
             time_launches(self._clock, [plain, slowed])
             times = time_launches(self._clock, [plain, slowed] * _CALIBRATION_PAIRS)
             return difference_s(list(zip(times[::2], times[1::2], strict=True)))
@@ -151,8 +153,9 @@ class Visits:
         self._node_floor_s = max(seen_s / extra.nodes - extra.amount / rate, 0.0)
         return extra
 
-    def _slowed(self, extra: Extra, stream: int = 0) -> Launch:
-        plain = self._launches[0.0][stream]
+    def _slowed(self, extra: Extra, count: int = 1) -> list[Launch]:
+        """Launches with workspaces in so many places, each with the extra."""
+        plain = self._launches[0.0][0]
         if self._probe is None:
 
             def enqueue() -> None:
@@ -161,7 +164,7 @@ class Visits:
                 while time.perf_counter() < end:
                     pass
 
-            return replace(plain, enqueue=enqueue)
+            return [replace(plain, enqueue=enqueue)]
         follows = places(plain.calls, extra.nodes)
         repeated = self._timed.calls * (plain.calls // len(self._timed.calls))
         calls = [
@@ -173,9 +176,10 @@ class Visits:
                 for call in calls:
                     call()
 
-            return replace(plain, enqueue=launch_all)
-        graph = capture(calls, stream=stream)
-        return Launch(lambda: graph.replay(1), graph.calls, graph.host_s)
+            return [replace(plain, enqueue=launch_all)]
+        first = capture(calls)
+        others = (capture(calls, stream=place, like=first) for place in range(1, count))
+        return [replay_of(graph) for graph in (first, *others)]
 
 
 def _followed(call: Call, cycles: int) -> Call:
