@@ -1,4 +1,4 @@
-"""Which launches a visit times: those of a library have workspaces in several places."""
+"""Which launches a visit times: a library's workspace lies elsewhere in each."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class _Clock:
         return lambda: [1.0 for _ in launches]
 
 
-def visits_of(kind: str, ran: list[str], *, has_graph: bool = True) -> Visits:
-    """Visits of an implementation of a kind, whose launches note where they were captured."""
+def visits_of(ran: list[str], *, has_graph: bool = True) -> Visits:
+    """Visits of an implementation whose launches note where they were captured."""
 
     def mounted(place: str) -> Any:
         launch = Launch(lambda: ran.append(place), 2)
@@ -53,7 +53,7 @@ def visits_of(kind: str, ran: list[str], *, has_graph: bool = True) -> Visits:
         launching=None,
         telemetry=SimpleNamespace(power_w=None, marks=set),
     )
-    work = SimpleNamespace(case=SimpleNamespace(precision="ieee"), implementations={"it": SimpleNamespace(kind=kind)})
+    work = SimpleNamespace(case=SimpleNamespace(precision="ieee"))
     return Visits(cast(Bench, bench), cast(Work, work), "it", "cold", None)
 
 
@@ -64,19 +64,16 @@ def places(visits: Visits, ran: list[str], level: float) -> list[str]:
     return ran[_UNTIMED:-_UNTIMED_AFTER]
 
 
-@pytest.mark.parametrize("kind", ["library", "compiler"])
-def test_replays_of_a_library_take_turns_between_places(kind: str) -> None:
+def test_replays_take_turns_between_places() -> None:
     """So each visit has all of them."""
     ran: list[str] = []
-    visits = visits_of(kind, ran)
-    assert places(visits, ran, 0.0) == ["0", "1", "2", "3"]
+    assert places(visits_of(ran), ran, 0.0) == ["0", "1", "2", "3"]
 
 
-@pytest.mark.parametrize(("kind", "has_graph"), [("own", True), ("library", False)])
-def test_other_visits_have_one_place(kind: str, has_graph: bool) -> None:
-    """Our own kernels, and what has no graph, are launched as they were mounted."""
+def test_what_has_no_graph_has_one_place() -> None:
+    """Calls that no graph holds are launched as they were mounted."""
     ran: list[str] = []
-    assert places(visits_of(kind, ran, has_graph=has_graph), ran, 0.0) == ["0"] * 4
+    assert places(visits_of(ran, has_graph=False), ran, 0.0) == ["0"] * 4
 
 
 @pytest.mark.gpu

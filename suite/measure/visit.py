@@ -48,8 +48,8 @@ class Visit:
 class Visits:
     """Holds the launches of one mounted implementation by level: 0 is itself, 0.01 is slowed down by a hundredth.
 
-    A library's kernels take up to 1 % more or less by where its workspace came to lie, which is by chance: what is not
-    our own has several launches a level, with workspaces in `PLACES`, and replays take turns.
+    A library's kernels take up to 2 % more or less by where its workspace came to lie, which is by chance, and ours may
+    call them: so there are several launches a level, with workspaces in `PLACES`, and replays take turns.
 
     `passes` is how much a launch holds, the same for two sides that are compared: rounds over the ring in
     a graph, or repeated calls where there is none. None chooses.
@@ -68,7 +68,7 @@ class Visits:
             self._passes = launch.calls // len(self._timed.calls)
         self._clock = bench.clocks[self._timed.timer]
         self._launches = {0.0: [launch]}
-        if self._timed.captured is not None and work.implementations[name].kind != "own":
+        if self._timed.captured is not None:
             others = range(1, PLACES)
             self._launches[0.0] += [bench.mount_elsewhere(work, self._timed, cache, place).launch for place in others]
         self._probe = ClockProbe() if bench.device.type == "cuda" else None
