@@ -35,12 +35,10 @@ TIERS: dict[str, Implementation] = {
     **library.IMPLEMENTATIONS,
 }
 """What may be chosen, by name."""
-_MOST_DOT_PRODUCTS = {2: math.inf, 8: 13e6, 16: 6e6}
+_MOST_DOT_PRODUCTS = {2: math.inf, 4: 26e6, 8: 15e6, 16: 11e6}
 """By the most tokens: up to how many products, T N K, dot products are faster than tensor cores in two launches. Beyond
 the last nobody measured them.
 """
-_UNHELD_TOKENS, _MOST_UNHELD_PRODUCTS = 4, 6e6
-"""Beyond so many tokens fewer products, where a program cannot ask for all that it reads before it multiplies."""
 _MOST_DOT_FP32_TOKENS, _MOST_DOT_FP32_PRODUCTS = 32, 76e6
 """Of fp32: 16 tokens of longcat-flash are 75e6 products, and 1.45 times as fast as by the library; 17 are slower."""
 _MOST_SPLIT_LOGITS, _MOST_SPLIT_LOGITS_PER_K, _MOST_SPLIT_TOKENS = 2**16, 24, 4096
@@ -82,7 +80,7 @@ def _tuned_choice(entry: Mapping[str, Any], case: Case, target: Target, why: str
 
 def _by_rule(case: Case, target: Target) -> str:
     t, n, k = sizes(case)
-    if _is_few(case, target) and _is_possible(dot_product.NAME, case, target):
+    if _is_few(case) and _is_possible(dot_product.NAME, case, target):
         return dot_product.NAME
     are_few = t <= _MOST_SPLIT_TOKENS and t * n <= min(_MOST_SPLIT_LOGITS, _MOST_SPLIT_LOGITS_PER_K * k)
     if are_few and _is_possible(split_k.NAME, case, target):
@@ -90,7 +88,7 @@ def _by_rule(case: Case, target: Target) -> str:
     return best_library(case, target)
 
 
-def _is_few(case: Case, target: Target) -> bool:
+def _is_few(case: Case) -> bool:
     """Whether dot products are faster than what else there is, by what an H200 took: dot products read all of x for
     every few experts, tensor cores need a second launch.
     """
@@ -98,8 +96,6 @@ def _is_few(case: Case, target: Target) -> bool:
     if case.dtype == "fp32":
         return t <= _MOST_DOT_FP32_TOKENS and t * n * k <= _MOST_DOT_FP32_PRODUCTS
     most = next((products for tokens, products in _MOST_DOT_PRODUCTS.items() if t <= tokens), 0)
-    if t > _UNHELD_TOKENS and not dot_product.is_held_by_rule(case, target):
-        most = min(most, _MOST_UNHELD_PRODUCTS)
     return t * n * k <= most
 
 

@@ -101,11 +101,6 @@ def choose_tile(case: Case, target: Target) -> Tile:
     return Tile(**tuned) if tuned is not None else _by_rule(case, target)
 
 
-def is_held_by_rule(case: Case, target: Target) -> bool:
-    """Whether a tile by rule could ask for all that its programs read before they multiply, whatever was tuned."""
-    return _shape_by_rule(case, target).strong == HELD
-
-
 def _by_rule(case: Case, target: Target) -> Tile:
     """For up to three tokens loads are held; for more the assembler asks as early if it may take the registers."""
     t, n, _ = sizes(case)

@@ -75,12 +75,13 @@ def newest(rows: Sequence[Row]) -> list[Row]:
 
 
 def chosen_of(run: Run, family: str, name: str, cache: str) -> list[Chosen]:
-    """The cases on which the dispatcher `name` was right, in the run's order, by the last visit to each.
+    """The cases on which the dispatcher `name` was right, in order of the first visit to each, by the last one.
 
     Who says in `algorithm` that another implementation ran is a dispatcher and no candidate.
     """
     points = {point.case: point for point in collect(run.rows, family, cache)}
-    rows = newest([r for r in run.rows if r.family == family and r.cache == cache and r.kind == "time" and not r.phase])
+    timed = [r for r in run.rows if r.family == family and r.cache == cache and r.kind == "time" and not r.phase]
+    rows = newest(timed)
     known = {r.implementation for r in rows}
     choosing = dispatchers(rows, family)
     if name not in known:
@@ -91,7 +92,8 @@ def chosen_of(run: Run, family: str, name: str, cache: str) -> list[Chosen]:
         times = {other: seconds for other, seconds in point.times_s.items() if other not in {name, *choosing}}
         if name in point.times_s and times:
             found.append(Chosen(replace(point, times_s=times), r, point.times_s[name]))
-    return found
+    first = {case: place for place, case in enumerate(dict.fromkeys(r.case for r in timed))}
+    return sorted(found, key=lambda one: first[one.row.case])
 
 
 PARTS = ("sums", "shapes", "decisions", "then")
