@@ -86,6 +86,7 @@ def compile_dot(case: Case, arch: int, strong: int | None = None) -> None:
             "UNROLL": tile.unroll,
             **_sizes(t, n, k // ratio, tile.block_t),
             "ONE_BLOCK": t <= tile.block_t,
+            "UNIT": 1,
             "X_AHEAD": True,
             "STRONG": tile.strong == 1,
             "HELD": is_held,
@@ -152,7 +153,7 @@ def compile_choice(model: str, arch: int) -> None:
 
 def _sizes(t: int, n: int, k: int, block_t: int) -> dict[str, int]:
     """Constants of contiguous operands; K and the strides in elements or in pairs of them."""
-    return {"N": n, "K": k, "STRIDE_XT": k, "STRIDE_WN": k, "WHOLE": t % block_t == 0}
+    return {"N": n, "K": k, "STRIDE_WN": k, "PACKED": True, "WHOLE": t % block_t == 0}
 
 
 def _target(arch: int) -> Target:

@@ -217,6 +217,40 @@ def test_exports_with_any_number_of_tokens() -> None:
     assert targets == ["gemmgate.router_logits.default"]
 
 
+class _Noting:
+    """A kernel that notes what it would be compiled for: constants, and what Triton tells apart of other numbers."""
+
+    def __init__(self) -> None:
+        self.binaries: set[tuple[Any, ...]] = set()
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        def launch(*arguments: Any, **named: Any) -> None:
+            numbers = [value for value in arguments if isinstance(value, int)]
+            told = tuple((value == 1, value % 16 == 0) for value in numbers)
+            self.binaries.add((told, tuple(sorted(named.items()))))
+
+        return launch
+
+
+@pytest.mark.parametrize(("module", "name"), [(dot_product, "_dot"), (split_k, "_multiply")])
+def test_one_binary_for_rows_anywhere(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
+    """Last tokens of sequences of any length compile once; so do tokens that are whole blocks, and that are not."""
+    kernel = _Noting()
+    monkeypatch.setattr(module, name, kernel)
+    w, out = torch.ones(32, 256).bfloat16(), torch.ones(1)
+    tile = module.choose_tile(case_of(16, 32, 256, "bf16"), H200)
+
+    def compiled(x: Tensor) -> int:
+        module.multiply(x, w, None, out, operands.Scratch(out, out), tile)
+        return len(kernel.binaries)
+
+    whole = 16 * tile.block_t
+    assert {compiled(torch.ones(whole, length, 256).bfloat16()[:, -1]) for length in range(3, 10)} == {1}
+    assert {compiled(torch.ones(count * whole, 256).bfloat16()) for count in range(1, 5)} == {2}
+    assert {compiled(torch.ones(count * whole - 1, 256).bfloat16()) for count in range(1, 5)} == {3}
+    assert {compiled(torch.ones(whole, length, 256).bfloat16()[:, -1]) for length in range(3, 10)} == {3}
+
+
 # child processes
 
 

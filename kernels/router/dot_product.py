@@ -263,8 +263,8 @@ def footprint(case: Case, target: Target, tile: TileData) -> Footprint:
 @triton.jit
 def _dot(
     x_ptr, w_ptr, bias_ptr, out_ptr, partials_ptr, counters_ptr,
-    T, part,
-    N: tl.constexpr, K: tl.constexpr, STRIDE_XT: tl.constexpr, STRIDE_WN: tl.constexpr,
+    T, part, units_xt,
+    N: tl.constexpr, K: tl.constexpr, STRIDE_WN: tl.constexpr, PACKED: tl.constexpr, UNIT: tl.constexpr,
     WHOLE: tl.constexpr, ONE_BLOCK: tl.constexpr,
     BT: tl.constexpr, BN: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr, UNROLL: tl.constexpr,
     X_AHEAD: tl.constexpr, STRONG: tl.constexpr, HELD: tl.constexpr, PAIRS: tl.constexpr,
@@ -273,10 +273,11 @@ def _dot(
 ):  # fmt: skip
     """One block of logits, or its share from one part of K. `part` is a whole number of LANES * EACH.
 
-    N, K and the strides are constants: addresses and masks from them would stand in front of the first load. So are
-    `WHOLE`, that BT divides T, and `ONE_BLOCK`, that BT is all of it; T itself would be a binary for each number of
-    tokens. With `PAIRS` two elements are one int32, which is then what K, the strides, `part` and `EACH` count. With
-    `HELD` no product begins before all is asked for.
+    N, K and the stride of w are constants: addresses and masks from them would stand in front of the first load. So are
+    `PACKED`, that rows of x follow each other, `WHOLE`, that BT divides T, and `ONE_BLOCK`, that BT is all of it; T and
+    another stride of x, which change from call to call, would be a binary each. That stride comes in units of `UNIT`,
+    so that the compiler knows what divides it. With `PAIRS` two elements are one int32, which is then what K, strides,
+    `part` and `EACH` count. With `HELD` no product begins before all is asked for.
     """
     begin(OVERLAP, INTERPRETED)
     block_n = tl.program_id(0)
@@ -286,7 +287,7 @@ def _dot(
     experts = block_n * BN + tl.arange(0, BN)  # [BN]
     # One contiguous dimension along K, so that threads come to lie along it, each with EACH neighbours.
     ahead_of = tl.arange(0, LANES * EACH)[None, None, :]  # [1, 1, LANES * EACH]
-    x_rows = _rows(x_ptr, tokens, STRIDE_XT, PAIRS)[:, None, None]  # [BT, 1, 1]
+    x_rows = _rows(x_ptr, tokens, K if PACKED else units_xt * UNIT, PAIRS)[:, None, None]  # [BT, 1, 1]
     w_rows = _rows(w_ptr, experts, STRIDE_WN, PAIRS)[None, :, None]  # [1, BN, 1]
     token_is_there = ((tokens < T) | WHOLE)[:, None, None]
     expert_is_there = ((experts < N) | (N % BN == 0))[None, :, None]
@@ -336,10 +337,10 @@ def _over_neighbours(products, BT: tl.constexpr, BN: tl.constexpr, LANES: tl.con
 
 
 @triton.jit
-def _rows(ptr, rows, STRIDE: tl.constexpr, PAIRS: tl.constexpr):
+def _rows(ptr, rows, stride, PAIRS: tl.constexpr):
     """Where `rows` begin, in elements or in pairs of them."""
     start = ptr.to(tl.pointer_type(tl.int32)) if PAIRS else ptr
-    return start + rows.to(tl.int64) * STRIDE
+    return start + rows.to(tl.int64) * stride
 
 
 @triton.jit
@@ -372,11 +373,13 @@ def multiply(x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, held: Scrat
     ratio = size // x.element_size()
     each = 16 // size
     at_once = 32 * tile.num_warps * each
-    length = k // ratio
+    length, stride_xt = k // ratio, x.stride(0) // ratio
+    packed = x.is_contiguous()
+    unit = 1 if packed or stride_xt % each else each
     return _dot[(triton.cdiv(n, tile.block_n), tile.splits, triton.cdiv(t, tile.block_t))](
         x, w, w if bias is None else bias, out, held.partials, held.counters,
-        t, triton.cdiv(triton.cdiv(length, tile.splits), at_once) * at_once,
-        N=n, K=length, STRIDE_XT=x.stride(0) // ratio, STRIDE_WN=w.stride(0) // ratio,
+        t, triton.cdiv(triton.cdiv(length, tile.splits), at_once) * at_once, 0 if packed else stride_xt // unit,
+        N=n, K=length, STRIDE_WN=w.stride(0) // ratio, PACKED=packed, UNIT=unit,
         WHOLE=t % tile.block_t == 0, ONE_BLOCK=t <= tile.block_t,
         BT=tile.block_t, BN=tile.block_n, LANES=32 * tile.num_warps, EACH=each, UNROLL=tile.unroll,
         X_AHEAD=_is_ahead(tile.block_t, tile.block_n, tile.unroll),

@@ -213,19 +213,20 @@ def footprint(case: Case, target: Target, tile: TileData) -> Footprint:
 
 @triton.jit
 def block_of(
-    x_ptr, w_ptr, tokens, experts, first, last, T,
-    N: tl.constexpr, K: tl.constexpr, STRIDE_XT: tl.constexpr, STRIDE_WN: tl.constexpr, WHOLE: tl.constexpr,
+    x_ptr, w_ptr, tokens, experts, first, last, T, stride_xt,
+    N: tl.constexpr, K: tl.constexpr, STRIDE_WN: tl.constexpr, PACKED: tl.constexpr, WHOLE: tl.constexpr,
     BT: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUPS: tl.constexpr, SWAP: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):  # fmt: skip
     """Logits [BT, BN] of tokens [BT] and experts [BN] from steps `first` to `last` of K, BK * GROUPS each, in fp32.
 
-    `WHOLE`: BT divides T.
+    `PACKED`: rows of x follow each other, and its stride does not count. `WHOLE`: BT divides T.
     """
+    stride = K if PACKED else stride_xt
     token_is_there = (tokens < T) | WHOLE
     expert_is_there = (experts < N) | (N % BN == 0)
     if GROUPS == 1:
-        x_rows = x_ptr + tokens.to(tl.int64)[:, None] * STRIDE_XT  # [BT, 1]
+        x_rows = x_ptr + tokens.to(tl.int64)[:, None] * stride  # [BT, 1]
         w_rows = w_ptr + experts.to(tl.int64)[:, None] * STRIDE_WN  # [BN, 1]
         total = tl.zeros((BN, BT) if SWAP else (BT, BN), dtype=tl.float32)
         for k_tile in range(first, last):
@@ -237,7 +238,7 @@ def block_of(
                 w = w.to(tl.float32)
             total = tl.dot(w, tl.trans(x), total) if SWAP else tl.dot(x, tl.trans(w), total)
     else:
-        x_rows = x_ptr + tokens.to(tl.int64)[None, :, None] * STRIDE_XT  # [1, BT, 1]
+        x_rows = x_ptr + tokens.to(tl.int64)[None, :, None] * stride  # [1, BT, 1]
         w_rows = w_ptr + experts.to(tl.int64)[None, :, None] * STRIDE_WN  # [1, BN, 1]
         group = tl.arange(0, GROUPS)[:, None, None] * BK + tl.arange(0, BK)[None, None, :]  # [GROUPS, 1, BK]
         totals = tl.zeros((GROUPS, BN, BT) if SWAP else (GROUPS, BT, BN), dtype=tl.float32)
@@ -259,15 +260,16 @@ def block_of(
 @triton.jit
 def _multiply(
     x_ptr, w_ptr, bias_ptr, out_ptr, partials_ptr, counters_ptr,
-    T, tiles_per_split,
-    N: tl.constexpr, K: tl.constexpr, STRIDE_XT: tl.constexpr, STRIDE_WN: tl.constexpr, WHOLE: tl.constexpr,
+    T, tiles_per_split, stride_xt,
+    N: tl.constexpr, K: tl.constexpr, STRIDE_WN: tl.constexpr, PACKED: tl.constexpr, WHOLE: tl.constexpr,
     BT: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUPS: tl.constexpr, SWAP: tl.constexpr,
     SPLITS: tl.constexpr, AT_ONCE: tl.constexpr, OVERLAP: tl.constexpr, HAS_BIAS: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):  # fmt: skip
     """One block of logits, or its share from one part of K. `BK` is a group's step.
 
-    N, K, the strides and whether BT divides T are constants, of which less stands in front of the first load.
+    N, K, the stride of w, whether rows of x follow each other and whether BT divides T are constants: less stands in
+    front of the first load.
     """
     begin(OVERLAP, INTERPRETED)
     tiles_n = tl.cdiv(N, BN)
@@ -278,7 +280,7 @@ def _multiply(
     first = split * tiles_per_split
     last = tl.minimum(first + tiles_per_split, tl.cdiv(K, BK * GROUPS))
     logits = block_of(
-        x_ptr, w_ptr, tokens, experts, first, last, T, N, K, STRIDE_XT, STRIDE_WN, WHOLE,
+        x_ptr, w_ptr, tokens, experts, first, last, T, stride_xt, N, K, STRIDE_WN, PACKED, WHOLE,
         BT, BN, BK, GROUPS, SWAP, INTERPRETED,
     )  # fmt: skip
     finish(
@@ -289,11 +291,11 @@ def _multiply(
 
 def multiply(x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, held: Scratch, tile: Tile) -> Any:
     """The first launch, for an output that is not empty. With `overlap` it leaves several parts as they are."""
-    (t, k), n = x.shape, w.shape[0]
+    (t, k), n, packed = x.shape, w.shape[0], x.is_contiguous()
     return _multiply[(triton.cdiv(n, tile.block_n) * triton.cdiv(t, tile.block_t), tile.splits)](
         x, w, w if bias is None else bias, out, held.partials, held.counters,
-        t, triton.cdiv(triton.cdiv(k, tile.block_k), tile.splits),
-        N=n, K=k, STRIDE_XT=x.stride(0), STRIDE_WN=w.stride(0), WHOLE=t % tile.block_t == 0,
+        t, triton.cdiv(triton.cdiv(k, tile.block_k), tile.splits), 0 if packed else x.stride(0),
+        N=n, K=k, STRIDE_WN=w.stride(0), PACKED=packed, WHOLE=t % tile.block_t == 0,
         BT=tile.block_t, BN=tile.block_n, BK=tile.block_k // tile.groups, GROUPS=tile.groups, SWAP=tile.swap == 1,
         **split_constants(tile), HAS_BIAS=bias is not None, INTERPRETED=host.is_interpreted(_multiply),
         num_warps=tile.num_warps, num_stages=tile.num_stages,

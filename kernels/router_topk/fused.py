@@ -83,8 +83,8 @@ def _choose(
 @triton.jit
 def _multiply_and_choose(
     x_ptr, w_ptr, correction_ptr, weights_ptr, ids_ptr, partials_ptr, counters_ptr,
-    T, tiles_per_split, scale,
-    N: tl.constexpr, K: tl.constexpr, STRIDE_XT: tl.constexpr, STRIDE_WN: tl.constexpr, WHOLE: tl.constexpr,
+    T, tiles_per_split, stride_xt, scale,
+    N: tl.constexpr, K: tl.constexpr, STRIDE_WN: tl.constexpr, PACKED: tl.constexpr, WHOLE: tl.constexpr,
     BT: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, WARP_GROUPS: tl.constexpr, SPLITS: tl.constexpr,
     PROGRAMS: tl.constexpr, N2: tl.constexpr, SCORE: tl.constexpr, TOP_K: tl.constexpr, TOP_K_2: tl.constexpr,
     GROUPS: tl.constexpr, TOP_GROUPS: tl.constexpr, CORRECTED: tl.constexpr, NORMALISED: tl.constexpr,
@@ -99,7 +99,7 @@ def _multiply_and_choose(
     first = split * tiles_per_split
     last = tl.minimum(first + tiles_per_split, tl.cdiv(K, BK * WARP_GROUPS))
     part = block_of(
-        x_ptr, w_ptr, tokens, experts, first, last, T, N, K, STRIDE_XT, STRIDE_WN, WHOLE,
+        x_ptr, w_ptr, tokens, experts, first, last, T, stride_xt, N, K, STRIDE_WN, PACKED, WHOLE,
         BT, BN, BK, WARP_GROUPS, True, INTERPRETED,
     )  # fmt: skip
     size = tl.cast(T, tl.int64) * N
@@ -175,13 +175,13 @@ def _launch_one(
     counters: Tensor,
     tile: split_k.Tile,
 ) -> tuple[Any, ...]:
-    (t, k), n = x.shape, w.shape[0]
+    (t, k), n, packed = x.shape, w.shape[0], x.is_contiguous()
     blocks_n = triton.cdiv(n, tile.block_n)
     return (
         _multiply_and_choose[(blocks_n, tile.splits, triton.cdiv(t, tile.block_t))](
             x, w, partials if correction is None else correction, *outputs, partials, counters,
-            t, triton.cdiv(triton.cdiv(k, tile.block_k), tile.splits), rule.scale,
-            N=n, K=k, STRIDE_XT=x.stride(0), STRIDE_WN=w.stride(0), WHOLE=t % tile.block_t == 0,
+            t, triton.cdiv(triton.cdiv(k, tile.block_k), tile.splits), 0 if packed else x.stride(0), rule.scale,
+            N=n, K=k, STRIDE_WN=w.stride(0), PACKED=packed, WHOLE=t % tile.block_t == 0,
             BT=tile.block_t, BN=tile.block_n, BK=tile.block_k // tile.groups, WARP_GROUPS=tile.groups,
             SPLITS=tile.splits, PROGRAMS=blocks_n * tile.splits, **_rule_constants(rule, n),
             INTERPRETED=host.is_interpreted(_multiply_and_choose),
