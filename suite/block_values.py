@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
-
-from scipy.stats import trim_mean
 
 from gemmgate.suite.records import STATES_APART, Row
 
@@ -26,8 +25,8 @@ WHY_SPOILED = "throttled, shared or launched in two states"
 IN_TURNS = "in_turns"
 """Mark of a block whose workers held the device one after the other: an item's outer visits are of two processes."""
 _EDITED = " edited"
-_TRIMMED = 1 / 8
-"""Share of the replays that is left away at either end: of eight one."""
+_FARTHEST = 0.05
+"""Share of their median that replays count for at most: places of a workspace are 2 % apart, stragglers more."""
 _PHASE = re.compile(rf"block (\d+) (baseline|candidate)(?: \+([\d.]+)%)?(?:{_EDITED})?")
 
 
@@ -106,7 +105,7 @@ def value_of(baseline: Row, candidate: Row) -> BlockValue:
     read = read_phase(candidate.phase)
     if read is None or not (baseline.samples_s and candidate.samples_s):
         raise ValueError(f"Rows {baseline.path} '{baseline.phase}' and '{candidate.phase}' are no block.")
-    log_ratio = math.log(_typical_s(candidate.samples_s) / _typical_s(baseline.samples_s))
+    log_ratio = math.log(typical_s(candidate.samples_s) / typical_s(baseline.samples_s))
     edited = candidate.phase.endswith(_EDITED)
     has_contrast = not (read[2] or edited or IN_TURNS in candidate.marks)
     clocks = baseline.sm_clock_hz, candidate.sm_clock_hz
@@ -146,16 +145,20 @@ def log_ratios(found: Iterable[BlockValue], measures: Iterable[Measure]) -> list
     return [[value.log_ratio if measure == "time" else value.in_cycles for value in kept] for measure in measures]
 
 
+def typical_s(samples_s: Sequence[float]) -> float:
+    """The mean of replays, each moved to within `_FARTHEST` of their median.
+
+    Replays of a library differ by where its workspace lies, in two groups, all of which count: a median would go with
+    the larger group, and a trimmed mean towards it.
+    """
+    middle = statistics.median(samples_s)
+    least, most = middle * (1 - _FARTHEST), middle * (1 + _FARTHEST)
+    return statistics.fmean(min(max(seconds, least), most) for seconds in samples_s)
+
+
 def is_mirrored(block: int) -> bool:
     """Whether a block goes B A A B instead of A B B A."""
     return block % 2 == 1
-
-
-def _typical_s(samples_s: Sequence[float]) -> float:
-    """The mean without an eighth at either end: replays of a library differ by where its workspace lies, in two groups,
-    and a median would go with the larger one.
-    """
-    return float(trim_mean(samples_s, _TRIMMED))
 
 
 def _within(baseline: Row, candidate: Row, *, mirrored: bool) -> float | None:
@@ -170,6 +173,6 @@ def _within(baseline: Row, candidate: Row, *, mirrored: bool) -> float | None:
         half = len(row.samples_s) // 2
         if half == 0:
             return None
-        first, second = (_typical_s(visit) for visit in (row.samples_s[:half], row.samples_s[half:]))
+        first, second = (typical_s(visit) for visit in (row.samples_s[:half], row.samples_s[half:]))
         steps.append(math.log(second / first))
     return (steps[0] - 3 * steps[1]) / math.sqrt(20)

@@ -18,7 +18,7 @@ from gemmgate.suite.outcomes import block_row
 from gemmgate.suite.pairs import EDITED, SIDES, Fault, Pair
 from gemmgate.suite.records import Row
 
-FEW_REPLAYS, MANY_REPLAYS, MANY_CALLS = 4, 10, 64
+FEW_REPLAYS, MANY_REPLAYS, MANY_CALLS = 4, 8, 64
 """Replays a visit: few where one holds so many calls that launches differ more than replays do."""
 SETTLE_LONG_S, SETTLE_LIMITED_S, SETTLE_SHORT_S = 0.3, 0.15, 0.02
 """Load before the visits of an item: long for the first of a pair and, where energy is asked for, in its first block;

@@ -13,15 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
+
 from gemmgate.suite import looks
-from gemmgate.suite.block_rule import Standing
-from gemmgate.suite.block_values import BASELINE, CANDIDATE, WHY_SPOILED, BlockValue, read_phase, values
+from gemmgate.suite.block_rule import CONFIRM_TRIM, Standing
+from gemmgate.suite.block_values import BASELINE, CANDIDATE, WHY_SPOILED, BlockValue, read_phase, typical_s, values
 from gemmgate.suite.compare import Comparison, Verdict, change_text, without_time
 from gemmgate.suite.gate import FAULT, MORE_KERNELS
 from gemmgate.suite.looks import Noise
 from gemmgate.suite.records import Row, Run, stack_on
 from gemmgate.suite.stages import FRESH, RELEASE, SCREEN, confirmations, logs, screened
-from gemmgate.suite.statistics import Interval
+from gemmgate.suite.statistics import Interval, yuen
 
 IDENTICAL = "identical"
 """Reason of the candidate's row in the survey where nothing tells the two sides apart."""
@@ -220,13 +222,14 @@ def _picks(old: Row, new: Row) -> tuple[str, str]:
 
 
 def _pooled(sides: tuple[Row, Row], found: Sequence[BlockValue], begin: int) -> tuple[Row, Row]:
-    """The survey's rows as rows of time: medians over the unspoiled blocks."""
+    """The survey's rows as rows of time, from the unspoiled blocks: what the ratio is made of."""
     kept = [value for value in found if begin <= value.block < RELEASE and not value.spoiled]
     if not kept:
         return sides
     made = []
     for row, times in zip(sides, ([v.baseline for v in kept], [v.candidate for v in kept]), strict=True):
-        median_s = statistics.median(time.median_s for time in times if time.median_s)
+        center, _, _ = yuen(np.log([typical_s(time.samples_s) for time in times]), CONFIRM_TRIM)
+        median_s = math.exp(float(center))
         clocks = [time.sm_clock_hz for time in times if time.sm_clock_hz]
         clock_hz = statistics.median(clocks) if clocks else None
         timer = times[-1].timer

@@ -37,6 +37,8 @@ MAX_SAMPLES = 64
 """Samples kept in a row."""
 MIN_SAMPLES = 30
 """Below this a measurement is not `ok`."""
+PLACES = 4
+"""Workspaces of a library that a visit of a block averages over: it has a multiple of so many replays."""
 STATES_APART = 0.12
 """Nodes of graphs are in two states of launching where one takes less than another by more than this share: on an H200
 the states are 0.25 apart.

@@ -74,6 +74,19 @@ def test_rows_anywhere(layout_x: str, layout_w: str, kernel: Any, tile: Any) -> 
 
 
 @each_kernel
+def test_rows_far_apart(kernel: Any, tile: Any) -> None:
+    """Rows of x may be 2^31 elements apart and more, as last tokens of long sequences are."""
+    apart, k = 2**32, 64
+    try:
+        x = torch.empty(apart + k, dtype=torch.bfloat16).as_strided((2, k), (apart, 1))  # between, nothing is touched
+    except RuntimeError:
+        pytest.skip("8.6 GB of addresses are not to be had here")
+    close, w = pair(2, 9, k, "bf16", "cpu")
+    x.copy_(close)
+    assert_logits(_run(kernel, tile, x, w, None, torch.float32), close, w, None, torch.float32)
+
+
+@each_kernel
 def test_columns_are_refused(kernel: Any, tile: Any) -> None:
     """A weight whose K is not contiguous is refused with the strides, and the sentence names what takes it."""
     x, w = pair(6, 9, 70, "bf16", "cpu", "row", "column")

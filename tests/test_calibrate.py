@@ -124,6 +124,18 @@ def test_what_is_resumed_cannot_be_selected_anew(
         assert option in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("places", [{}, {"places": 2}])
+def test_blocks_of_another_number_of_places_are_not_added_to(
+    places: dict[str, int], store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A calibration whose library had its workspace in one place, or two, cannot be resumed."""
+    items = [["dense_splitk", "m16-n16-k8192-fp32", "cublas"]]
+    calibrated(store, selection={"cache": "hot", "seed": 0, "data": "normal", "items": items, **places})
+    monkeypatch.setattr(calibrate, "Worker", None)
+    assert invoke(monkeypatch, "calibrate", "--resume", "latest", "--blocks", "99") == 2
+    assert "number of places" in capsys.readouterr().err
+
+
 def test_calibrations_stand_apart_from_runs(store: Store) -> None:
     """Neither does the latest run mean a calibration, nor the latest calibration a run."""
     stored(store, make_run())

@@ -16,6 +16,7 @@ from gemmgate.kernels.router import FAMILY, binding, dot_product, logits, operan
 from gemmgate.kernels.router.cases import ITEM_BYTES, case_of, sizes
 from gemmgate.kernels.router.inputs import TORCH_DTYPE
 from gemmgate.suite.cases import Case, Target
+from gemmgate.suite.compiling.legality import tuned_refusal
 from tests.router_gpus import CPU, H200
 from tests.test_dense_splitk_triton import run_child
 
@@ -217,6 +218,24 @@ def test_exports_with_any_number_of_tokens() -> None:
     assert targets == ["gemmgate.router_logits.default"]
 
 
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"registers": None}, "registers must be a whole number or a word, got None."),
+        ({"registers": 1.5}, "registers must be a whole number or a word, got 1.5."),
+        ({"splits": ...}, "The tile has no field 'splits'."),
+        ({"block_t": 0}, "block_t must be a whole number from 1 up, got 0."),
+    ],
+    ids=str,
+)
+def test_tables_with_other_values_are_refused(changed: dict[str, Any], said: str) -> None:
+    """What is no value of a tile, and a field that is missing, are named in a sentence."""
+    case = case_of(4, 256, 7168, "bf16", "fp32")
+    tile = {**asdict(dot_product.choose_tile(case, H200)), **changed}
+    entry = {"implementation": "dot_product", "tile": {name: x for name, x in tile.items() if x is not ...}}
+    assert tuned_refusal(dot_product.IMPLEMENTATION, case, H200, "it/dot_product", entry) == ("refused", said)
+
+
 class _Noting:
     """A kernel that notes what it would be compiled for: constants, and what Triton tells apart of other numbers."""
 
@@ -234,7 +253,9 @@ class _Noting:
 
 @pytest.mark.parametrize(("module", "name"), [(dot_product, "_dot"), (split_k, "_multiply")])
 def test_one_binary_for_rows_anywhere(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
-    """Last tokens of sequences of any length compile once; so do tokens that are whole blocks, and that are not."""
+    """Last tokens of sequences of any length compile once, twice where 16 does not divide all of their strides; so do
+    tokens that are whole blocks, and that are not.
+    """
     kernel = _Noting()
     monkeypatch.setattr(module, name, kernel)
     w, out = torch.ones(32, 256).bfloat16(), torch.ones(1)

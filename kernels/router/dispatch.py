@@ -40,7 +40,9 @@ _MOST_DOT_PRODUCTS = {2: math.inf, 4: 26e6, 8: 15e6, 16: 11e6}
 the last nobody measured them.
 """
 _MOST_DOT_FP32_TOKENS, _MOST_DOT_FP32_PRODUCTS = 32, 76e6
-"""Of fp32: 16 tokens of longcat-flash are 75e6 products, and 1.45 times as fast as by the library; 17 are slower."""
+"""Of fp32: 16 tokens of longcat-flash are 75e6 products, and 2.29 times as fast as by the library. 17 were slower by a
+kernel that took half as long again; nobody has timed them by this one.
+"""
 _MOST_SPLIT_LOGITS, _MOST_SPLIT_LOGITS_PER_K, _MOST_SPLIT_TOKENS = 2**16, 24, 4096
 """Logits, T N, and logits for each of K: beyond either a library's tiles are full, or K too short to be shared out.
 Tokens: nobody measured more. Of 407 cases with these bounds none is slower than the library by more than 2 %.

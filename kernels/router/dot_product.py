@@ -64,7 +64,8 @@ class Tile:
     rows are whole pairs; elsewhere it is 1.
     `overlap` 1 lets the next launch come before this one has ended, and where K is split has it add the parts: from
     sm_90 on.
-    `registers` is how many a thread may take, 0 what the assembler likes: it aims at few, and asks for operands late.
+    `registers` is how many a thread may take on NVIDIA's GPUs, 0 what the assembler likes: it aims at few, and asks for
+    operands late.
     """
 
     block_t: int
@@ -107,10 +108,8 @@ def _by_rule(case: Case, target: Target) -> Tile:
     tile = _shape_by_rule(case, target)
     if tile.strong == 0 or (tile.strong == HELD and t < 4):
         return tile
-    multiprocessors = target.sm_count or 8
     programs = triton.cdiv(n, tile.block_n) * triton.cdiv(t, tile.block_t)
-    share = _most_registers(tile.num_warps, triton.cdiv(programs, multiprocessors))
-    return replace(tile, strong=0, registers=share if share >= _WORTH else 0)
+    return replace(tile, strong=0, registers=_share(target, tile.num_warps, programs))
 
 
 def _shape_by_rule(case: Case, target: Target) -> Tile:
@@ -195,6 +194,14 @@ def _most_registers(num_warps: int, programs: int = 1) -> int:
     return min(255, _REGISTERS // (32 * num_warps * programs) // 8 * 8)
 
 
+def _share(target: Target, num_warps: int, programs: int) -> int:
+    """Registers of a thread, where a grid has so many programs; 0 where a limit changes nothing, or cannot be set."""
+    if not target.arch.startswith("sm_"):
+        return 0
+    share = _most_registers(num_warps, triton.cdiv(programs, target.sm_count or 8))
+    return share if share >= _WORTH else 0
+
+
 def _waste(part: int, at_once: int) -> float:
     """Share of the threads' loads that lie beyond the end of a part of K."""
     return triton.cdiv(part, at_once) * at_once / max(part, 1) - 1
@@ -225,8 +232,8 @@ def tiles(case: Case, target: Target) -> Sequence[TileData]:
                         block_t, block_n, unroll
                     ) > min(255, _REGISTERS // (32 * num_warps)):
                         continue
-                    share = _most_registers(num_warps, triton.cdiv(programs, multiprocessors))
-                    is_limited = share >= _WORTH and unroll * (block_t + block_n) > _FEW_PIECES
+                    share = _share(target, num_warps, programs)
+                    is_limited = share > 0 and unroll * (block_t + block_n) > _FEW_PIECES
                     # Where a second launch overlaps, the last to arrive is tried beside it with four warps only.
                     second = int(splits > 1 and overlaps(target))
                     kinds = [(0, second, share) if is_limited else (1, second, 0), (0, second, 0)]
@@ -287,8 +294,8 @@ def _dot(
     experts = block_n * BN + tl.arange(0, BN)  # [BN]
     # One contiguous dimension along K, so that threads come to lie along it, each with EACH neighbours.
     ahead_of = tl.arange(0, LANES * EACH)[None, None, :]  # [1, 1, LANES * EACH]
-    x_rows = _rows(x_ptr, tokens, K if PACKED else units_xt * UNIT, PAIRS)[:, None, None]  # [BT, 1, 1]
-    w_rows = _rows(w_ptr, experts, STRIDE_WN, PAIRS)[None, :, None]  # [1, BN, 1]
+    x_rows = _rows(x_ptr, tokens, K if PACKED else units_xt, UNIT, PAIRS)[:, None, None]  # [BT, 1, 1]
+    w_rows = _rows(w_ptr, experts, STRIDE_WN, 1, PAIRS)[None, :, None]  # [1, BN, 1]
     token_is_there = ((tokens < T) | WHOLE)[:, None, None]
     expert_is_there = ((experts < N) | (N % BN == 0))[None, :, None]
     first = split * part
@@ -337,10 +344,10 @@ def _over_neighbours(products, BT: tl.constexpr, BN: tl.constexpr, LANES: tl.con
 
 
 @triton.jit
-def _rows(ptr, rows, stride, PAIRS: tl.constexpr):
-    """Where `rows` begin, in elements or in pairs of them."""
+def _rows(ptr, rows, units, UNIT: tl.constexpr, PAIRS: tl.constexpr):
+    """Where `rows` begin, in elements or in pairs of them, `units` of `UNIT` apart."""
     start = ptr.to(tl.pointer_type(tl.int32)) if PAIRS else ptr
-    return start + rows.to(tl.int64) * stride
+    return start + rows.to(tl.int64) * units * UNIT
 
 
 @triton.jit

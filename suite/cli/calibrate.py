@@ -34,7 +34,7 @@ from gemmgate.suite.errors import PASS, CannotMeasureError, UsageError
 from gemmgate.suite.family_functions import counted
 from gemmgate.suite.measure.limits import roof_s
 from gemmgate.suite.pairs import EDITED, SIDES, LaunchSide
-from gemmgate.suite.records import Limits, Run
+from gemmgate.suite.records import PLACES, Limits, Run
 from gemmgate.suite.report import units
 from gemmgate.suite.spread import key, spread
 from gemmgate.suite.store import Journal
@@ -127,6 +127,11 @@ def command(
             asked = f"nothing is missing of {units.counted(len(numbers), 'block')} in calibration {earlier.id}"
             _terminal.say(f"{asked}: nothing was measured or stored. --blocks asks for more.")
             raise typer.Exit(PASS)
+        if earlier.selection.get("places", 1) != PLACES:
+            raise UsageError(
+                f"Calibration {earlier.id} was measured with a library's workspace in another number of places than "
+                f"{PLACES}, and its blocks scatter otherwise. Begin a new one, without --resume."
+            )
     choices = known.select(selection)
     committed = describe_commit(own_overlay(), commit)
     worker = Worker(options.device(device), suites=suites)
@@ -138,7 +143,7 @@ def command(
             items = _items(choices, selection, worker, limits)
             cache = cache or ("cold" if worker.target.is_gpu else "hot")
         named = [[item.family.name, item.case.name, item.implementation] for item in items]
-        measured = {**selection.to_json(), "cache": cache, "seed": seed, "data": data, "items": named}
+        measured = {**selection.to_json(), "cache": cache, "seed": seed, "data": data, "places": PLACES, "items": named}
         now = begin_run(worker.machine, worker.stack, measured, committed)
     finally:
         worker.close()

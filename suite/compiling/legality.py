@@ -27,19 +27,29 @@ def tuned_refusal(
 
 def _tile_refusal(found: Implementation, case: Case, target: Target, tile: Tile) -> Refusal | None:
     """Why a tile cannot run there: the implementation's own word, and what holds for every launch by Triton."""
+    if said := _no_value(tile) or _illegal_number(tile):
+        return "refused", said
     try:
         refusal = found.supports(case, target)
         needs = found.footprint(case, target, tile) if found.footprint and refusal is None else None
-    except (ValueError, TypeError, KeyError) as error:
-        return "refused", str(error)
+    except KeyError as error:
+        return "refused", f"The tile has no field {error}."
+    except (ValueError, TypeError) as error:
+        return "refused", f"{str(error).rstrip('.')}."
     if refusal is not None:
         return refusal
-    if said := _illegal_number(tile) or _other_fields(found, case, target, tile):
+    if said := _other_fields(found, case, target, tile):
         return "refused", said
     if needs is not None and target.shared_bytes and needs.shared_bytes > target.shared_bytes:
         said = f"It takes {needs.shared_bytes} bytes of shared memory a block; {target.arch} allows"
         return "shared_memory", f"{said} {target.shared_bytes}."
     return None
+
+
+def _no_value(tile: Tile) -> str:
+    """What no field of a tile can be, whatever it is for."""
+    wrong = {name: value for name, value in tile.items() if not isinstance(value, int | str)}
+    return "".join(f"{name} must be a whole number or a word, got {value!r}." for name, value in [*wrong.items()][:1])
 
 
 def _illegal_number(tile: Tile) -> str:

@@ -336,6 +336,7 @@ class Bench:
 
     def mount_elsewhere(self, work: Work, timed: Timed, cache: str, stream: int) -> Timed:
         """What was mounted, captured on another stream and checked: there a library's own workspace is elsewhere."""
+        self.at(timed.name, f"capture on stream {stream + 1}")
         with precision_flags(work.case.precision), own_settings():
             other = timed.captured_elsewhere(stream)
             self._check_launches(work, other, cache)

@@ -6,6 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle, islice
 from typing import Any
@@ -23,12 +24,11 @@ from gemmgate.suite.measure.settle import Settled
 from gemmgate.suite.measure.timed import replay_of
 from gemmgate.suite.measure.watched import OFTEN
 from gemmgate.suite.measure.work import Work
+from gemmgate.suite.records import PLACES
 
 _CALLED_S = 5e-3
 """About how long a launch lasts that is no graph."""
 _CALIBRATION_PAIRS = 10
-PLACES = 4
-"""Workspaces of a library that a visit averages over: it has as many replays at least."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,10 @@ class Visits:
         self._clock = bench.clocks[self._timed.timer]
         self._launches = {0.0: [launch]}
         if self._timed.captured is not None:
-            others = range(1, PLACES)
-            self._launches[0.0] += [bench.mount_elsewhere(work, self._timed, cache, place).launch for place in others]
+            # Where memory ends, fewer places: they scatter more, and nothing at all would tell less.
+            with suppress(torch.OutOfMemoryError):
+                for place in range(1, PLACES):
+                    self._launches[0.0].append(bench.mount_elsewhere(work, self._timed, cache, place).launch)
         self._probe = ClockProbe() if bench.device.type == "cuda" else None
         self._node_floor_s = LAUNCH_S
 
