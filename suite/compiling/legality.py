@@ -27,7 +27,7 @@ def tuned_refusal(
 
 def _tile_refusal(found: Implementation, case: Case, target: Target, tile: Tile) -> Refusal | None:
     """Why a tile cannot run there: the implementation's own word, and what holds for every launch by Triton."""
-    if said := _no_value(tile) or _illegal_number(tile):
+    if said := _illegal_value(tile):
         return "refused", said
     try:
         refusal = found.supports(case, target)
@@ -46,15 +46,12 @@ def _tile_refusal(found: Implementation, case: Case, target: Target, tile: Tile)
     return None
 
 
-def _no_value(tile: Tile) -> str:
-    """What no field of a tile can be, whatever it is for."""
-    wrong = {name: value for name, value in tile.items() if not isinstance(value, int | str)}
-    return "".join(f"{name} must be a whole number or a word, got {value!r}." for name, value in [*wrong.items()][:1])
-
-
-def _illegal_number(tile: Tile) -> str:
-    """What no launch may have, whatever the kernel: sizes below 1, warps that are no power of two or too many."""
-    for name, value in tile.items():
+def _illegal_value(tile: Tile) -> str:
+    """What no launch may have, whatever the kernel: no value, sizes below 1, warps no power of two or too many."""
+    fields: Mapping[str, object] = tile  # as a file gave them
+    for name, value in fields.items():
+        if not isinstance(value, int | str):
+            return f"{name} must be a whole number or a word, got {value!r}."
         if name.startswith(("block_", "num_")) and (type(value) is not int or value < 1):
             return f"{name} must be a whole number from 1 up, got {value!r}."
     warps = int(tile.get("num_warps", 1))
