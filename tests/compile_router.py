@@ -67,10 +67,10 @@ def _said_order(case: Case, arch: int, compiled: Any) -> None:
     print(json.dumps({"order": case.name, "arch": arch, "last_load": last_load, "first_product": first_product}))
 
 
-def compile_dot(case: Case, arch: int, strong: int | None = None) -> None:
+def compile_dot(case: Case, arch: int, held: int | None = None) -> None:
     tile = dot_product.choose_tile(case, _target(arch))
-    tile = tile if strong is None else replace(tile, strong=strong)
-    is_held = tile.strong == dot_product.HELD
+    tile = tile if held is None else replace(tile, held=held)
+    is_held = tile.held == 1
     in_pairs = is_held and case.dtype == "bf16"
     each = 4 if case.dtype == "fp32" or in_pairs else 8
     (t, n, k), ratio = sizes(case), 2 if in_pairs else 1
@@ -88,7 +88,6 @@ def compile_dot(case: Case, arch: int, strong: int | None = None) -> None:
             "ONE_BLOCK": t <= tile.block_t,
             "UNIT": 1,
             "X_AHEAD": True,
-            "STRONG": tile.strong == 1,
             "HELD": is_held,
             "PAIRS": in_pairs,
             "SPLITS": tile.splits,
@@ -167,7 +166,7 @@ if __name__ == "__main__":
         compile_dot(case_of(8, 8, 4096, "bf16", "fp32"), arch)
         compile_dot(case_of(4, 256, 3072, "fp32"), arch)
         for held in (case_of(4, 256, 7168, "bf16", "fp32"), case_of(8, 256, 3072, "fp32")):
-            compile_dot(held, arch, dot_product.HELD)
+            compile_dot(held, arch, held=1)
         compile_split(case_of(8, 256, 7168, "bf16", "fp32"), arch)
         compile_split(case_of(512, 256, 7168, "bf16", "fp32"), arch)
         for model in ("deepseek-v3", "qwen3-235b-a22b"):

@@ -28,7 +28,7 @@ UNSWAPPED = split_k.Tile(block_t=16, block_n=8, block_k=32, splits=2, groups=1, 
 KERNELS: list[Any] = [
     (dot_product, DOT),
     (dot_product, replace(DOT, overlap=1)),
-    (dot_product, replace(DOT, strong=dot_product.HELD)),
+    (dot_product, replace(DOT, held=1)),
     (split_k, SPLIT),
     (split_k, UNSWAPPED),
     (split_k, replace(SPLIT, overlap=1)),

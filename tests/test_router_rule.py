@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gemmgate.kernels import _tuned
-from gemmgate.kernels.router import dispatch, dot_product, split_k, tables
+from gemmgate.kernels.router import dispatch, dot_product, dot_product_tiles, split_k, tables
 from gemmgate.kernels.router.cases import case_of
 from gemmgate.suite.cases import Target
 from tests.router_gpus import H200
@@ -89,11 +89,11 @@ def test_rule_is_what_was_measured(t: int, n: int, k: int, name: str) -> None:
 @pytest.mark.parametrize(
     ("shape", "tile"),
     [
-        # Fastest of a search on an H200, or within 1 % of it; block_t, block_n, num_warps, unroll, strong.
-        ((2, 256, 7168), (2, 1, 16, 2, 2, 0)),
-        ((2, 256, 6144), (2, 1, 8, 3, 2, 0)),
-        ((2, 128, 7168), (2, 1, 8, 4, 2, 0)),
-        ((2, 160, 5120), (2, 2, 4, 5, 2, 0)),
+        # Fastest of a search on an H200, or within 1 % of it; block_t, block_n, num_warps, unroll, held, registers.
+        ((2, 256, 7168), (2, 1, 16, 2, 1, 0)),
+        ((2, 256, 6144), (2, 1, 8, 3, 1, 0)),
+        ((2, 128, 7168), (2, 1, 8, 4, 1, 0)),
+        ((2, 160, 5120), (2, 2, 4, 5, 1, 0)),
         ((4, 128, 2048), (2, 2, 4, 2, 0, 255)),
         ((4, 128, 2880), (2, 2, 4, 3, 0, 255)),
         ((4, 128, 4096), (2, 2, 4, 4, 0, 255)),
@@ -106,8 +106,8 @@ def test_rule_is_what_was_measured(t: int, n: int, k: int, name: str) -> None:
         ((8, 128, 2880), (2, 2, 4, 3, 0, 255)),
         ((8, 256, 2048), (4, 2, 4, 2, 0, 255)),
         ((1, 256, 7168), (1, 1, 16, 2, 0, 0)),
-        # Not searched: one token at a time, this took 2.05 us with four times the programs, and 2.39 without 2.
-        ((1, 16, 5120), (1, 1, 8, 3, 2, 0)),
+        # Not searched: one token at a time, this took 2.05 us with four times the programs, and 2.39 if not held.
+        ((1, 16, 5120), (1, 1, 8, 3, 1, 0)),
         # 3.11 us for two tokens; with blocks of four, whose loads wait for products, 4.81 for four.
         ((4, 576, 2160), (2, 2, 2, 5, 0, 200)),
     ],
@@ -116,14 +116,14 @@ def test_rule_takes_tiles_that_searches_found(shape: tuple[int, int, int], tile:
     """Tiles by rule ask for everything before they multiply, in two pieces or more, as the fastest tiles do; from four
     tokens on they do so by the registers that the assembler may take.
     """
-    made = asdict(dot_product._by_rule(case_of(*shape, "bf16", "fp32"), UNNAMED))
-    assert tuple(made[name] for name in ("block_t", "block_n", "num_warps", "unroll", "strong", "registers")) == tile
+    made = asdict(dot_product_tiles._by_rule(case_of(*shape, "bf16", "fp32"), UNNAMED))
+    assert tuple(made[name] for name in ("block_t", "block_n", "num_warps", "unroll", "held", "registers")) == tile
     assert made["splits"] == 1
 
 
 def test_tuned_ranges_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call lies in the first range that reaches it, with that range's tile; beyond the last the rule decides."""
-    tile = {"block_t": 8, "block_n": 2, "splits": 1, "num_warps": 4, "unroll": 2, "strong": 1}
+    tile = {"block_t": 8, "block_n": 2, "splits": 1, "num_warps": 4, "unroll": 2, "held": 0}
     pieces = [
         {"up_to": 7, "implementation": "dot_product", "tile": tile},
         {"up_to": 128, "implementation": "decompose_k_8", "tile": {"splits": 8}},
@@ -224,7 +224,7 @@ def test_shapes_of_a_model_share_its_tiles(monkeypatch: pytest.MonkeyPatch) -> N
     """A product that has DeepSeek-V3's sizes and dtypes takes the tile tuned for the model, whatever it is called; the
     next larger T that was tuned serves, up to the next power of two.
     """
-    tile = {"block_t": 1, "block_n": 4, "splits": 2, "num_warps": 2, "unroll": 4, "strong": 0}
+    tile = {"block_t": 1, "block_n": 4, "splits": 2, "num_warps": 2, "unroll": 4, "held": 0}
     _tuned_with(monkeypatch, {"deepseek-v3-t1-bf16/dot_product": {"implementation": "dot_product", "tile": tile}}, {})
     assert dot_product.choose_tile(case_of(1, 256, 7168, "bf16", "fp32"), H200) == dot_product.Tile(**tile)
     assert dot_product.choose_tile(case_of(2, 256, 7168, "bf16", "fp32"), H200) != dot_product.Tile(**tile)

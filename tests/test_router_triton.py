@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gemmgate.kernels.router import FAMILY, binding, dot_product, logits, operands, split_k
+from gemmgate.kernels.router import FAMILY, binding, dot_product, dot_product_tiles, logits, operands, split_k
 from gemmgate.kernels.router.cases import ITEM_BYTES, case_of, sizes
 from gemmgate.kernels.router.inputs import TORCH_DTYPE
 from gemmgate.suite.cases import Case, Target
@@ -37,7 +37,7 @@ def test_chosen_tiles_fit(target: Target) -> None:
         dot = dot_product.choose_tile(case, target)
         assert dot.block_t * dot.block_n <= 64
         # A search may find that parts of K are worth handing over; a rule takes all of it.
-        assert dot_product._by_rule(case, target).splits == 1
+        assert dot_product_tiles._by_rule(case, target).splits == 1
 
 
 @pytest.mark.parametrize("case", [case for case in SOME if case.dtype == "bf16"][::3], ids=lambda case: case.name)
@@ -61,7 +61,7 @@ def test_footprint_by_hand() -> None:
     takes of x and w, and the parts are written in fp32, and read by a second launch.
     """
     case = case_of(8, 256, 7168, "bf16", "fp32")
-    tile = {"block_t": 8, "block_n": 2, "splits": 4, "num_warps": 4, "unroll": 2, "strong": 1, "overlap": 1}
+    tile = {"block_t": 8, "block_n": 2, "splits": 4, "num_warps": 4, "unroll": 2, "held": 0, "overlap": 1}
     footprint = dot_product.footprint(case, H200, tile)
     assert (footprint.programs, footprint.launches) == (128 * 4, 2)
     assert footprint.bytes_moved == 256 * 7168 * 2 + 128 * 8 * 7168 * 2 + 8 * 256 * 4 + 2 * 4 * 8 * 256 * 4
@@ -72,7 +72,7 @@ def test_footprint_by_hand() -> None:
     [
         (lambda: dot_product.Tile(3, 1, 1, 4, 1), "powers of two"),
         (lambda: dot_product.Tile(4, 1, 0, 4, 1), "at least 1"),
-        (lambda: dot_product.Tile(4, 1, 1, 4, 1, strong=3), "strong must be 0, 1 or 2"),
+        (lambda: dot_product.Tile(4, 1, 1, 4, 1, held=2), "held must be 0 or 1"),
         (lambda: split_k.Tile(8, 16, 128, 1, 1, 0, 4, 2), "8, 16 and 128"),
         (lambda: split_k.Tile(8, 16, 32, 1, 4, 1, 4, 2), "16, 8 and 8"),
         (lambda: split_k.Tile(8, 16, 128, 65, 1, 1, 4, 2), "splits must be 1 to 64, got 65"),
@@ -159,7 +159,7 @@ def test_pairs_are_whole(dtype: str, k: int, stride: int, pairs: bool) -> None:
 def test_fp16_is_not_held_back() -> None:
     """A space has tiles that hold products back in bf16 and fp32, and none in fp16, which would not."""
     held = {
-        dtype: any(tile["strong"] == dot_product.HELD for tile in dot_product.tiles(case_of(4, 256, 4096, dtype), H200))
+        dtype: any(tile["held"] == 1 for tile in dot_product.tiles(case_of(4, 256, 4096, dtype), H200))
         for dtype in ("bf16", "fp16", "fp32")
     }
     assert held == {"bf16": True, "fp16": False, "fp32": True}
