@@ -18,6 +18,7 @@ from gemmgate.suite.block_values import BlockValue, values
 from gemmgate.suite.block_visits import BlockPlan, Known
 from gemmgate.suite.blocks import BlockProgress, Blocks
 from gemmgate.suite.catalog import Item
+from gemmgate.suite.forecast import ON_A_GPU, Costs
 from gemmgate.suite.looks import LOOKS, SCREEN_STEPS, Noise, screen_steps
 from gemmgate.suite.pairs import SIDES, Pair
 from gemmgate.suite.records import Row
@@ -58,8 +59,8 @@ class Duet:
     """Measures a plan. `start(side)` starts a warm worker, `rows` holds what is stored, `sink` adds to it.
 
     `ahead` is called while the workers of the survey start. `surveyed_all` is told, once the survey is through, what
-    will be timed. `spent_s` is where the time went. With `alone` one worker at a time takes the device, once that has
-    returned.
+    will be timed. `costs` says how the seconds of a block grow with its items. `spent_s` is where the time went. With
+    `alone` one worker at a time takes the device, once that has returned.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Duet:
         begun: float | None = None,
         ahead: Callable[[], object] = lambda: None,
         surveyed_all: Callable[[Sequence[Item]], object] = lambda items: None,
+        costs: Costs = ON_A_GPU,
         alone: Alone | None = None,
     ) -> None:
         self._plan = plan
@@ -83,10 +85,12 @@ class Duet:
         self._begun = time.monotonic() if begun is None else begun
         self._ahead = ahead
         self._surveyed_all = surveyed_all
+        self._costs = costs
         self._alone = alone
         self._known: dict[str, Known] = {}
         self._waiting: deque[Pair] = deque()
-        self._item_s: float | None = None
+        self._pace: float | None = None
+        """How long the last blocks took, over what `costs` says of so many items."""
         self.surveyed: dict[str, Surveyed] = {}
         self.spent_s: defaultdict[str, float] = defaultdict(float)
 
@@ -158,7 +162,7 @@ class Duet:
     ) -> None:
         if not items:
             return
-        expected_s = None if self._item_s is None else self._item_s * len(items)
+        told_s = self._costs.a_block_s(len(items))
         with self._display() as display:
             running = Blocks(
                 self._block_plan(items, numbers),
@@ -170,7 +174,7 @@ class Duet:
                 begun=self._begun,
                 known=self._known,
                 waiting=None if start or self._alone else self._waiting,
-                expected_s=expected_s,
+                expected_s=None if self._pace is None else self._pace * told_s,
                 alone=self._alone,
             )
             for _ in running.run():
@@ -178,7 +182,7 @@ class Duet:
         for name, seconds in running.seconds.items():
             self.spent_s[name] += seconds
         if running.blocks_s:
-            self._item_s = statistics.fmean(running.blocks_s[1:] or running.blocks_s) / len(items)
+            self._pace = statistics.fmean(running.blocks_s[1:] or running.blocks_s) / told_s
 
     def _such(self, items: Sequence[Item], wanted: Screened) -> list[Item]:
         found = self._values()

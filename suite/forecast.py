@@ -49,6 +49,10 @@ class Costs:
     ahead_s: float = AHEAD_S
     """Of compiling beforehand, where anything is."""
 
+    def a_block_s(self, items: float) -> float:
+        """Seconds of a block of so many items."""
+        return items * self.item_s + self.block_s
+
 
 ON_A_GPU = Costs(15.0, 0.3, 0.25, 0.5, "an H200, by arithmetic")
 IN_TURNS = Costs(15.0, 0.9, 0.8, 7.5, "an H200, by arithmetic for three processes in turns", 3)
@@ -138,7 +142,7 @@ def forecast(
 
 
 def _stage(name: str, items: float, blocks: int, costs: Costs) -> Stage:
-    seconds = blocks * (items * costs.item_s + costs.block_s) if items else 0.0
+    seconds = blocks * costs.a_block_s(items) if items else 0.0
     return Stage(name, items, str(blocks), round(4 * items * blocks), seconds)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from gemmgate.suite.block_values import BASELINE, CANDIDATE
 from gemmgate.suite.catalog import Item
 from gemmgate.suite.duet import Duet, DuetPlan
+from gemmgate.suite.forecast import ON_A_GPU, Costs
 from gemmgate.suite.looks import Noise
 from gemmgate.suite.records import Row, Run, Stack
 from tests.fake_pair import FAMILY, ITEMS, FakeWorker, Quiet, World
@@ -86,6 +87,8 @@ class Played:
         everything: bool = False,
         against: Sequence[str] = (),
         release: GateWorld | None = None,
+        seconds: float | None = None,
+        costs: Costs = ON_A_GPU,
         **selection: Any,
     ) -> None:
         self.rows = list(rows)
@@ -95,9 +98,15 @@ class Played:
             side: {item.path: "same" if item.case.name in same else side for item in items}
             for side in (BASELINE, CANDIDATE)
         }
-        plan = DuetPlan(items, fresh, known, "cold", world.gpu, everything, sources=sources)
+        plan = DuetPlan(items, fresh, known, "cold", world.gpu, everything, sources=sources, seconds=seconds)
         duet = Duet(
-            plan, world.start, sink=self.rows.extend, rows=lambda: tuple(self.rows), display=self._display, begun=0.0
+            plan,
+            world.start,
+            sink=self.rows.extend,
+            rows=lambda: tuple(self.rows),
+            display=self._display,
+            begun=0.0,
+            costs=costs,
         )
         duet.run()
         if against:

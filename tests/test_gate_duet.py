@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import date
+from typing import Any
 
 import pytest
 
 from gemmgate.suite.acceptances import read_acceptances
 from gemmgate.suite.block_values import BASELINE, CANDIDATE
 from gemmgate.suite.compare import Verdict
+from gemmgate.suite.forecast import Costs
 from gemmgate.suite.judged import Judged
 from gemmgate.suite.judgement import Judgement, judgement
 from gemmgate.suite.looks import LOOKS, Noise
 from gemmgate.suite.stages import FRESH
-from tests.fake_pair import BROKEN
+from tests.fake_pair import BROKEN, FakeWorker
 from tests.gate_world import ITEMS, OTHER_STACK, GateWorld, Played, cases
 
 UNSUPPORTED = {"status": "unsupported", "reason": "needs_sm_100", "detail": "needs sm_100", "fatal": False}
@@ -327,3 +330,30 @@ def test_verdicts_that_a_day_after_expiry_would_change_use_the_gates_own_day() -
     assert found.result.exit_code == 1
     assert "Accepted: 'f/mm/a' expired on 2026-01-30: remove it or renew it." in found.notes
     assert of(found, "a").comparison.verdict is Verdict.SLOWER
+
+
+def test_a_few_items_do_not_make_many_seem_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block's two workers start for 4 s, an item takes 0.8 s. The one of three items whose noise is known has four
+    blocks first, of 5 s. 14 s are left: two blocks of all three, and by three times the seconds of one item none.
+    """
+    world = SlowToStart(block_sd=0.002)
+    monkeypatch.setattr(time, "monotonic", lambda: world.now)
+    known = {"f/mm/a": Noise(0.002, source="a calibration")}
+    Played(world, noise=known, seconds=40.0, costs=Costs(0.0, 0.0, 0.8, 4.0, "by hand"))
+    assert [fresh_blocks(world, case) for case in "abc"] == [4, 2, 2]
+    assert world.now <= 40.0
+
+
+class SlowToStart(GateWorld):
+    """Each worker takes 2 s to take the device."""
+
+    def start(self, side: str) -> FakeWorker:
+        worker = super().start(side)
+        greet = worker.greet
+
+        def slowly(beside: Any = ()) -> None:
+            self.now += 2.0
+            greet(beside)
+
+        worker.greet = slowly  # type: ignore[method-assign]
+        return worker

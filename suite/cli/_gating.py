@@ -95,6 +95,7 @@ def measure(asked: Asked, store: Store, folder: Path, begun: float) -> Run:
     gates, measured = store.gates, probed.targets[CANDIDATE].arch if machine.is_gpu else ""
     has_compiled = earlier is not None and any(row.kind == KIND for row in earlier.rows)
     compiled = [] if has_compiled else compile_sides(asked, sides, both, sources, measured, _terminal.say)
+    costs = costs_on(past, machine)
     with (
         board_lock(machine.board if machine.is_gpu else "", wait=asked.wait, say=_terminal.say),
         gates.resume(asked.resume, now) if earlier else gates.begin(now) as journal,
@@ -114,7 +115,8 @@ def measure(asked: Asked, store: Store, folder: Path, begun: float) -> Run:
                 asked.seconds,
                 _terminal.say,
             ),
-            surveyed_all=partial(_say_what_follows, plan, costs_on(past, machine), begun),
+            surveyed_all=partial(_say_what_follows, plan, costs, begun),
+            costs=costs,
             alone=alone_on(machine),
         )
         setup_s = time.monotonic() - begun
