@@ -132,11 +132,15 @@ def judged_by(found: Sequence[BlockValue]) -> tuple[Measure, ...]:
     """Time and cycles where the clock was read; at the power limit cycles alone, for there a board chooses its clock
     from one moment to the next; time alone where there is no clock.
     """
-    kept = [value for value in found if not value.spoiled]
-    if any(value.cycles_log_ratio is None for value in kept):
+    if any(value.cycles_log_ratio is None for value in found if not value.spoiled):
         return ("time",)
-    limited = sum("power_limited" in value.marks for value in kept)
-    return ("cycles",) if 2 * limited > len(kept) else ("time", "cycles")
+    return ("cycles",) if is_power_limited(found) else ("time", "cycles")
+
+
+def is_power_limited(found: Sequence[BlockValue]) -> bool:
+    """Whether more than half of the blocks were at the power limit."""
+    kept = [value for value in found if not value.spoiled]
+    return 2 * sum("power_limited" in value.marks for value in kept) > len(kept)
 
 
 def log_ratios(found: Iterable[BlockValue], measures: Iterable[Measure]) -> list[list[float]]:

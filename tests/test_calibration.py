@@ -228,6 +228,33 @@ def test_at_the_power_limit_cycles_alone_are_judged() -> None:
     assert "judged in cycles" in show_calibration(result, "table")
 
 
+@pytest.mark.parametrize(("limited", "slowed_limited", "in_cycles"), [(10, True, False), (11, False, True)])
+def test_how_a_case_is_judged_follows_from_most_of_its_plain_blocks(
+    limited: int, slowed_limited: bool, in_cycles: bool
+) -> None:
+    """Of twenty blocks ten at the power limit leave time judged, and eleven do not, whatever slowed-down code met. The
+    report says of a case that it is power-limited where it is judged so.
+    """
+    rows = []
+    for number in range(20):
+        marks = ("power_limited",) if number < limited else ()
+        rows += block("a", number, 0.003 * (-1) ** (number // 2), marks=marks)
+        rows += block("a", number, 0.02, level=0.02, marks=("power_limited",) if slowed_limited else ())
+    result = made(rows)
+    assert result.cases[0].power_limited is in_cycles
+    assert ("judged in cycles" in show_calibration(result, "table")) is in_cycles
+
+
+def test_deviations_are_counted_in_time_and_by_what_is_judged() -> None:
+    """A case at the power limit with 0.2 % in time and 2 % in cycles is calm by the one and not by the other."""
+    rows = series("calm", 0.002, 0.0, 20)
+    for number in range(20):
+        off = 0.02 * (-1) ** (number // 2)
+        rows += block("b", number, 0.1 * off, marks=("power_limited",), clock_hz=1.98e9 * math.exp(0.9 * off))
+    text = " ".join(show_calibration(made(rows), "table").split())
+    assert "2 of 2 are at most 0.6%, 2 at most 1%; by what a verdict takes, 1 and 1" in text
+
+
 def test_an_edit_is_reported_with_its_size_and_when_it_was_found() -> None:
     """An edit of 3 % is found in nearly all gates and by block 18, one of 0.1 % in none; neither counts as noise."""
     rows = [row for name in ("large", "small") for row in series(name, 0.003, 0.001, 30)]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gemmgate.kernels.router import FAMILY, binding, dot_product, dot_product_tiles, logits, operands, split_k
+from gemmgate.kernels.router import FAMILY, binding, dot_product, dot_product_tiles, logits, operands, split_k, tables
 from gemmgate.kernels.router.cases import ITEM_BYTES, case_of, sizes
 from gemmgate.kernels.router.inputs import TORCH_DTYPE
 from gemmgate.suite.cases import Case, Target
@@ -67,12 +67,23 @@ def test_footprint_by_hand() -> None:
     assert footprint.bytes_moved == 256 * 7168 * 2 + 128 * 8 * 7168 * 2 + 8 * 256 * 4 + 2 * 4 * 8 * 256 * 4
 
 
+_PLAIN = {"block_t": 4, "block_n": 1, "splits": 1, "num_warps": 4, "unroll": 1}
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
         (lambda: dot_product.Tile(3, 1, 1, 4, 1), "powers of two"),
         (lambda: dot_product.Tile(4, 1, 0, 4, 1), "at least 1"),
         (lambda: dot_product.Tile(4, 1, 1, 4, 1, held=2), "held must be 0 or 1"),
+        (
+            lambda: tables.tile_of(dot_product.Tile, "dot_product", {**_PLAIN, "strong": 2}),
+            "held.* got .*strong.* tune again",
+        ),
+        (
+            lambda: tables.tile_of(dot_product.Tile, "dot_product", {"block_t": 4}),
+            "fields block_t.* got block_t.* tune",
+        ),
         (lambda: split_k.Tile(8, 16, 128, 1, 1, 0, 4, 2), "8, 16 and 128"),
         (lambda: split_k.Tile(8, 16, 32, 1, 4, 1, 4, 2), "16, 8 and 8"),
         (lambda: split_k.Tile(8, 16, 128, 65, 1, 1, 4, 2), "splits must be 1 to 64, got 65"),
@@ -156,13 +167,15 @@ def test_pairs_are_whole(dtype: str, k: int, stride: int, pairs: bool) -> None:
     assert not dot_product._come_in_pairs(off, w)
 
 
-def test_fp16_is_not_held_back() -> None:
-    """A space has tiles that hold products back in bf16 and fp32, and none in fp16, which would not."""
-    held = {
-        dtype: any(tile["held"] == 1 for tile in dot_product.tiles(case_of(4, 256, 4096, dtype), H200))
-        for dtype in ("bf16", "fp16", "fp32")
-    }
-    assert held == {"bf16": True, "fp16": False, "fp32": True}
+@pytest.mark.parametrize(
+    ("dtype", "k", "can"),
+    [("bf16", 4096, True), ("fp16", 4096, False), ("fp32", 4096, True), ("bf16", 4095, False), ("fp32", 4095, True)],
+)
+def test_what_cannot_be_held_back_has_no_such_tile(dtype: str, k: int, can: bool) -> None:
+    """Products wait in fp32, and in bf16 where a row is whole pairs: else no tile of a space or rule is."""
+    cases = [case_of(t, 256, k, dtype, "fp32") for t in (2, 4)]
+    assert any(tile["held"] for case in cases for tile in dot_product.tiles(case, H200)) is can
+    assert bool(dot_product_tiles._by_rule(cases[0], H200).held) is can
 
 
 @pytest.mark.parametrize(
@@ -288,7 +301,8 @@ def test_kernels_in_the_interpreter(interpreted: str) -> None:
 def test_compiles_for_gpus_that_are_not_here(tmp_path: Path) -> None:
     """Chosen tiles compile for sm_80, sm_90 and sm_100, read operands 16 bytes at a time, and fit shared memory; where
     products are held back, the machine code has the last load before the first of them. A dot product
-    asks for its first operand soon: what is known beforehand is not computed. A choice asks for all parts at once.
+    asks for its first operand soon: what is known beforehand is not computed. A choice among up to 256 experts asks for
+    all parts at once.
     """
     script = str(ROOT / "tests" / "compile_router.py")
     printed = run_child(script, PYTHONPATH=str(ROOT), TRITON_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="0")

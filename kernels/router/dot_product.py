@@ -27,6 +27,7 @@ import triton.language as tl
 from torch import Tensor
 
 from gemmgate.kernels._triton import host
+from gemmgate.kernels.router import tables
 from gemmgate.kernels.router.binding import prepared, split_constants
 from gemmgate.kernels.router.cases import sizes
 from gemmgate.kernels.router.device import begin, finish
@@ -183,7 +184,7 @@ def supports(case: Case, target: Target) -> Refusal | None:
 
 
 def prepare(case: Case, example: Inputs, target: Target, tile: TileData | None = None) -> Prepared:
-    chosen = choose_tile(case, target) if tile is None else Tile(**{name: int(size) for name, size in tile.items()})
+    chosen = choose_tile(case, target) if tile is None else tables.tile_of(Tile, NAME, tile)
     return prepared(NAME, multiply, chosen, case, example, target)
 
 

@@ -74,7 +74,7 @@ def elements_at_once(dtype: str, num_warps: int) -> int:
 def choose_tile(case: Case, target: Target) -> Tile:
     """The tuned tile, or by rule: a program a multiprocessor or two, all of its weights in flight at once."""
     tuned = tables.tuned_tile(NAME, case, target)
-    return Tile(**tuned) if tuned is not None else _by_rule(case, target)
+    return tables.tile_of(Tile, NAME, tuned) if tuned is not None else _by_rule(case, target)
 
 
 def _by_rule(case: Case, target: Target) -> Tile:
@@ -110,9 +110,15 @@ def _by_rule(case: Case, target: Target) -> Tile:
     tile, how = Tile(block_t, block_n, 1, num_warps, unroll), way(block_t)
     if how == "late":
         return tile
-    if how == "held" and t < 4 and case.dtype != "fp16":
+    if how == "held" and t < 4 and _can_hold(case):
         return replace(tile, held=1)
     return replace(tile, registers=_share(target, num_warps, programs(block_t)))
+
+
+def _can_hold(case: Case) -> bool:
+    """Whether products can be held back: in bf16 for pairs alone, which rows of odd K are not."""
+    _, _, k = sizes(case)
+    return case.dtype == "fp32" or (case.dtype == "bf16" and k % 2 == 0)
 
 
 def _room(block_t: int, num_warps: int, multiprocessors: int) -> int:
@@ -214,7 +220,7 @@ def tiles(case: Case, target: Target) -> Sequence[TileData]:
                     limits = (share, 0) if is_limited else (0,)
                     kinds = [(0, second, limit) for limit in limits]
                     kinds += [(0, 0, limits[0])] if second and num_warps == 4 else []
-                    if case.dtype != "fp16" and is_ahead(block_t, block_n, unroll):
+                    if _can_hold(case) and is_ahead(block_t, block_n, unroll):
                         kinds.append((1, second, 0))
                     found += [asdict(Tile(block_t, block_n, splits, num_warps, unroll, *kind)) for kind in kinds]
     return found or [asdict(_by_rule(case, target))]

@@ -84,7 +84,7 @@ class Tile:
 def choose_tile(case: Case, target: Target) -> Tile:
     """The tuned tile, or by rule: as many parts as give every multiprocessor one program, long steps, deep pipeline."""
     tuned = tables.tuned_tile(NAME, case, target)
-    return Tile(**tuned) if tuned is not None else _by_rule(case, target)
+    return tables.tile_of(Tile, NAME, tuned) if tuned is not None else _by_rule(case, target)
 
 
 def _by_rule(case: Case, target: Target) -> Tile:
@@ -196,7 +196,7 @@ def _splits(blocks: int, steps: int, multiprocessors: int, most: int) -> list[in
 def footprint(case: Case, target: Target, tile: TileData) -> Footprint:
     """Each block of logits reads its rows of both operands; parts are written and read once more."""
     t, n, k = sizes(case)
-    sized = Tile(**{name: int(size) for name, size in tile.items()})
+    sized = tables.tile_of(Tile, NAME, tile)
     tiles_t, tiles_n = triton.cdiv(max(t, 1), sized.block_t), triton.cdiv(n, sized.block_n)
     item = ITEM_BYTES[case.dtype]
     moved = (tiles_t * n * k + tiles_n * t * k) * item + t * n * ITEM_BYTES[output_dtype(case)]
@@ -311,7 +311,7 @@ def supports(case: Case, target: Target) -> Refusal | None:
 
 
 def prepare(case: Case, example: Inputs, target: Target, tile: TileData | None = None) -> Prepared:
-    chosen = choose_tile(case, target) if tile is None else Tile(**{name: int(size) for name, size in tile.items()})
+    chosen = choose_tile(case, target) if tile is None else tables.tile_of(Tile, NAME, tile)
     return prepared(NAME, multiply, chosen, case, example, target)
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import MISSING, fields
+from typing import Any, TypeVar
 
 from gemmgate.kernels import _tuned
 from gemmgate.kernels.router.cases import DRAWN, MODELS, TOKENS, has_bias, output_dtype, shape_key, sizes
 from gemmgate.suite.cases import Case, Target
 
 PACKAGE = "gemmgate.kernels.router"
+
+AnyTile = TypeVar("AnyTile")
 
 _MODEL_OF = {
     (model.experts, model.hidden, model.dtype, model.out, model.bias): model.name for model in reversed(MODELS + DRAWN)
@@ -27,6 +30,20 @@ def tuned_tile(implementation: str, case: Case, target: Target) -> dict[str, int
             return _whole(entry["tile"])
     piece = range_of(case, target, implementation)
     return _whole(piece["tile"]) if piece is not None and piece.get("tile") else None
+
+
+def tile_of(kind: type[AnyTile], name: str, numbers: Mapping[str, Any]) -> AnyTile:
+    """The tile of the kernel `name` that a table or a search describes.
+
+    Raises `ValueError` where fields are missing or not known, or where the kernel has no such tile.
+    """
+    known = {field.name: field.default is MISSING for field in fields(kind)}  # type: ignore[arg-type]
+    if set(numbers) - set(known) or any(needed and field not in numbers for field, needed in known.items()):
+        raise ValueError(
+            f"A tile of {name} has the fields {', '.join(known)}; got {', '.join(numbers) or 'none'}. "
+            "If it is from a tuned table, tune again with `gemmgate tune`."
+        )
+    return kind(**_whole(numbers))
 
 
 def entry_of(case: Case, target: Target) -> tuple[str, Mapping[str, Any]] | None:

@@ -29,7 +29,7 @@ from triton.language.extra.cuda import gdc_wait
 
 from gemmgate.kernels._triton import host
 from gemmgate.kernels._triton.arrival import is_last
-from gemmgate.kernels.router import dispatch, dot_product, operands, split_k
+from gemmgate.kernels.router import dispatch, operands, split_k, tables
 from gemmgate.kernels.router.binding import hold, overlaps
 from gemmgate.kernels.router.cases import case_of as logits_case_of
 from gemmgate.kernels.router.split_k import block_of
@@ -40,8 +40,6 @@ from gemmgate.suite.cases import Tile as TileData
 
 MOST_EXPERTS = 1024
 MOST_TOKENS = 64
-_OWN: dict[str, Any] = {dot_product.NAME: dot_product, split_k.NAME: split_k}
-"""Kernels that can leave their parts to a second launch."""
 WARPS = 1
 """Of a token's program: several hand each expert over through shared memory, which one finds in an instruction."""
 AT_ONCE = 8
@@ -49,8 +47,8 @@ AT_ONCE = 8
 of 16 tokens and 384 experts took 3.0 us longer.
 """
 REGISTERS = 255
-"""Of a thread of a token's program: all there are. Left to itself the assembler gives it 64 to 95, and asks for a dozen
-of up to 60 pieces of parts before it adds the first one.
+"""Of a thread of a token's program: all there are. Left to itself the assembler gives one that adds up parts 64 to 95,
+and asks for a dozen of up to 64 pieces before it adds the first.
 """
 _BLOCK_T = 8
 """Tokens of a block in one launch: more would leave the choice to fewer programs."""
@@ -211,7 +209,7 @@ def supports(name: str, case: Case, target: Target) -> Refusal | None:
 
 
 def prepare_one(case: Case, example: Inputs, target: Target, tile: TileData | None = None) -> Prepared:
-    chosen = choose_tile(case, target) if tile is None else split_k.Tile(**{k: int(v) for k, v in tile.items()})
+    chosen = choose_tile(case, target) if tile is None else tables.tile_of(split_k.Tile, "one_launch", tile)
     operands.refuse_strides("one_launch", example["x"], example["w"], None)
     workspaces: list[Tensor] = []
     state: list[Tensor] = []
@@ -255,7 +253,7 @@ def prepare_two(case: Case, example: Inputs, target: Target, tile: TileData | No
     rule = rule_of(case)
     logits_case = logits_case_of(t, n, k, "bf16", "fp32")
     choice = dispatch.choose(logits_case, target)
-    if choice.implementation in _OWN and (overlaps(target) or host.is_interpreted(_choose)):
+    if choice.implementation in dispatch.OWN and (overlaps(target) or host.is_interpreted(_choose)):
         return _prepare_own_two(choice, logits_case, rule, example, target)
     first = dispatch.TIERS[choice.implementation].prepare(logits_case, example, target, choice.tile)
     if target.is_gpu:
@@ -286,9 +284,8 @@ def _prepare_own_two(
     choice: dispatch.Choice, logits_case: Case, rule: Rule, example: Inputs, target: Target
 ) -> Prepared:
     """The first launch is a kernel of ours, which lets the second come early and leaves it the parts to add."""
-    kernel = _OWN[choice.implementation]
-    numbers = {name: int(size) for name, size in (choice.tile or {}).items()}
-    tile = replace(kernel.Tile(**numbers) if numbers else kernel.choose_tile(logits_case, target), overlap=1)
+    kernel = dispatch.OWN[choice.implementation]
+    tile = replace(dispatch.tile_of(choice, logits_case, target), overlap=1)
     operands.refuse_strides("two_launches", example["x"], example["w"], None)
     workspaces: list[Tensor] = []
 

@@ -123,15 +123,17 @@ def _line(case: CaseNoise) -> tuple[str, ...]:
 def _sentences(made: Calibration) -> list[str]:
     if not made.cases:
         return ["No case has two blocks, so there is nothing to say about noise."]
-    sds = [case.block_sd for case in made.cases]
-    calm = sum(sd <= 0.006 for sd in sds)
-    quieter = sum(sd <= 0.01 for sd in sds)
+    sds, judged_sds = [case.block_sd for case in made.cases], [case.judged_sd for case in made.cases]
+    (calm, calmer), (quiet, quieter) = (
+        [sum(sd <= limit for sd in of) for limit in (0.006, 0.01)] for of in (sds, judged_sds)
+    )
     others = [case.block_sd for case in made.cases[1:]]
     needs = "" if made.blocks >= FEWEST_BLOCKS else f"; it takes {FEWEST_BLOCKS} blocks"
     said = [
-        f"sd is the standard deviation of a block's log-ratio: {calm} of {len(sds)} are at most 0.6%, {quieter} at "
-        "most 1%. within and between are the shares of its variance that arise in a process and from one to the next. "
-        "A verdict takes time and cycles of the clock that was read; at the power limit, cycles alone.",
+        f"sd is the standard deviation of a block's log-ratio: {calm} of {len(sds)} are at most 0.6%, {calmer} at "
+        f"most 1%; by what a verdict takes, {quiet} and {quieter}. within and between are the shares of its variance "
+        "that arise in a process and from one to the next. A verdict takes time and cycles of the clock that was read; "
+        "at the power limit, which is met in more than half of the blocks, cycles alone.",
         f"finds is the smallest slow-down found with a chance of {POWER:.0%}, at the gate's block counts and with "
         f"{GATE_CASES} cases in all{needs}.",
         f"Means beyond their sampling errors come to {_percent(made.pooled_bias)} (root mean square), of what a gate "
