@@ -131,7 +131,7 @@ def choices_map(run: Run, family: str, name: str, cache: str) -> str:
     def choose(point: Point) -> str:
         return found[point.case].pick
 
-    title = f"{family}, {cache}: what {name} chose (colour), what was fastest (dot), what the choice cost (number)"
+    title = f"{family}, {cache}: what {name} chose"
     costs = {case: one.regret for case, one in found.items()}
     names = {case: one.shape for case, one in found.items()}
     return dispatch_map(points, choose, title, costs=costs, names=names)

@@ -39,13 +39,15 @@ def dispatch_map(
     costs: Mapping[str, float | None] | None = None,
     names: Mapping[str, str] | None = None,
 ) -> str:
-    """SVG: a row for each group of sizes and words, a column for each first size.
+    """SVG: a row for each group of sizes and words, a column for each first size. `title` says whose choice it is.
 
     A cell's colour is what is chosen, a dot in another colour what was fastest; where the choice costs 2 % or more,
     the cell says by which factor. Hatched: refused. `below` are lines of text, such as those of a tree. `costs` has by
     case what a choice costs where that is not the time of what was chosen over the best; where it is None nobody knows,
     and the cell has no dot. `names` has by case what its row is called besides its sizes.
     """
+    number = f"what the choice costs from {_COSTS - 1:.0%} on (number)"
+    title += f" (colour), what was fastest (dot), {number}; blank: not measured"
     along = next(iter(points[0].dims))
     columns = sorted({point.dims[along] for point in points})
     has_machine = len({point.words.get("machine") for point in points}) > 1
@@ -91,7 +93,7 @@ def dispatch_map(
 
 def tree_map(points: Sequence[Point], tree: Tree) -> str:
     """The map of what a tree chooses, with the tree below."""
-    title = f"{tree.family}: what the tree chooses (colour), what was fastest (dot), what the choice costs (number)"
+    title = f"{tree.family}: what the tree chooses"
     return dispatch_map(points, lambda point: tree.choose(point.dims, point.words), title, described(tree))
 
 
