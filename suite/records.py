@@ -330,10 +330,14 @@ def stack_on(machine: Machine, data: Mapping[str, Any]) -> Stack:
     return replace(stack, threads=0) if machine.is_gpu else stack
 
 
-def run_id(utc: str, commit: str, *, dirty: bool) -> str:
-    """`20261129T160312Z-0a1b2c3d4e`, with `-dirty` where the tree was: legal on every filesystem."""
+def run_id(utc: str, commit: str, board: str, *, dirty: bool) -> str:
+    """`20261129T160312Z-0a1b2c3d4e-8f3a`, with `-dirty` where the tree was: legal on every filesystem.
+
+    Boards of one host may begin in the same second, each in a checkout of its own, so the board's beginning is in it.
+    """
     stamp = re.sub(r"[-:]", "", utc)
-    return f"{stamp}-{commit[:10] or 'nocommit'}" + ("-dirty" if dirty else "")
+    told = [stamp, commit[:10] or "nocommit", board[:4], "dirty" if dirty else ""]
+    return "-".join(filter(None, told))
 
 
 def machine_key(*parts: object) -> str:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmgate.suite.cases import Case
-from gemmgate.suite.records import MAX_SAMPLES, SCHEMA, Limits, Row, Run
+from gemmgate.suite.records import MAX_SAMPLES, SCHEMA, Limits, Row, Run, run_id
 from gemmgate.suite.store import Store, UnwritableError
 from gemmgate.suite.store.files import write_named
 from tests import strategies
@@ -246,3 +246,15 @@ def test_a_named_file_is_replaced_and_nothing_else(tmp_path: Path) -> None:
     assert (path.read_text(), kept.read_text()) == ("newer", "mine")
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert sorted(found.name for found in tmp_path.iterdir()) == ["a.html", "a.html.tmp", "kept"]
+
+
+def test_two_boards_that_begin_in_one_second_have_two_ids() -> None:
+    """What tells them apart is the beginning of the board; without one, and without a commit, an id says so or less."""
+    utc = "2026-11-29T16:03:12Z"
+    ids = [run_id(utc, "0a1b2c3d4e5f", board, dirty=False) for board in ("8f3a11", "b2c4d5", "")]
+    assert ids == [
+        "20261129T160312Z-0a1b2c3d4e-8f3a",
+        "20261129T160312Z-0a1b2c3d4e-b2c4",
+        "20261129T160312Z-0a1b2c3d4e",
+    ]
+    assert run_id(utc, "", "8f3a11", dirty=True) == "20261129T160312Z-nocommit-8f3a-dirty"

@@ -16,7 +16,7 @@ def begin_run(machine: Machine, stack: Stack, selection: Mapping[str, Any], comm
     """A run of the program's present call, without rows."""
     utc = utc_now()
     return Run(
-        id=run_id(utc, commit.name, dirty=commit.dirty),
+        id=run_id(utc, commit.name, machine.board, dirty=commit.dirty),
         utc=utc,
         commit=commit.name,
         dirty=commit.dirty,
