@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import stdtr
 
 from gemmgate.suite.block_rule import Rule, rule_for
-from gemmgate.suite.block_values import BlockValue, is_power_limited, judged_by, values
+from gemmgate.suite.block_values import BlockValue, Measure, is_power_limited, judged_by, values
 from gemmgate.suite.calibration_power import (
     FEWEST_BLOCKS,
     EditFound,
@@ -101,7 +101,7 @@ def calibration(run: Run) -> Calibration:
     plain = {path: [value for value in found if value.is_plain] for path, found in by_path.items()}
     plain = {path: found for path, found in plain.items() if sum(not value.spoiled for value in found) >= 2}
     kept = {path: np.array([value.log_ratio for value in found if not value.spoiled]) for path, found in plain.items()}
-    measures = {path: judged_by(found) for path, found in plain.items()}
+    measures = {path: _measures(found, by_path[path]) for path, found in plain.items()}
     series = {path: columns_of(found, measures[path]) for path, found in plain.items()}
     known = {path: x for path, x in series.items() if len(x) >= FEWEST_BLOCKS}
     modes = {path for path, x in series.items() if "two_modes" in summarise(np.exp(x[:, 0])).marks}
@@ -211,6 +211,12 @@ def _case(
         joules=rows[0].joules,
         sm_clock_hz=statistics.median(clocks) if clocks else None,
     )
+
+
+def _measures(plain: Sequence[BlockValue], every: Sequence[BlockValue]) -> tuple[Measure, ...]:
+    """What unchanged blocks are judged by, as in a gate; time alone where a block of slowed-down code has no clock."""
+    of_all = judged_by(every)
+    return of_all if of_all == ("time",) else judged_by(plain)
 
 
 def _rule(x: Floats, *, two_modes: bool) -> Rule:

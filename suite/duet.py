@@ -181,7 +181,7 @@ class Duet:
                 pass
         for name, seconds in running.seconds.items():
             self.spent_s[name] += seconds
-        if running.blocks_s:
+        if running.blocks_s and told_s > 0:
             self._pace = statistics.fmean(running.blocks_s[1:] or running.blocks_s) / told_s
 
     def _such(self, items: Sequence[Item], wanted: Screened) -> list[Item]:

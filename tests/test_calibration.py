@@ -245,6 +245,15 @@ def test_how_a_case_is_judged_follows_from_most_of_its_plain_blocks(
     assert ("judged in cycles" in show_calibration(result, "table")) is in_cycles
 
 
+def test_slowed_blocks_without_a_clock_are_judged_in_time() -> None:
+    """Where the clock of one slowed-down block was not read, 2 % are found by time as by both where it was."""
+    rows = series("q", 0.002, 0.0, 20, levels=(0.0, 0.02))
+    assert made(rows).found[0].gated.estimate > 0.99
+    blind = [replace(row, sm_clock_hz=None) if row.phase == "block 0 candidate +2%" else row for row in rows]
+    assert sum(row.sm_clock_hz is None for row in blind) == 1
+    assert made(blind).found[0].gated.estimate > 0.99
+
+
 def test_deviations_are_counted_in_time_and_by_what_is_judged() -> None:
     """A case at the power limit with 0.2 % in time and 2 % in cycles is calm by the one and not by the other."""
     rows = series("calm", 0.002, 0.0, 20)

@@ -344,6 +344,12 @@ def test_a_few_items_do_not_make_many_seem_long(monkeypatch: pytest.MonkeyPatch)
     assert world.now <= 40.0
 
 
+def test_costs_of_nothing_end_no_gate() -> None:
+    """A stored run that says it took no time at all leaves a gate as it is."""
+    found = judgement(Played(GateWorld(), costs=Costs(0.0, 0.0, 0.0, 0.0, "a stored run")).run)
+    assert found.result.exit_code == 0
+
+
 class SlowToStart(GateWorld):
     """Each worker takes 2 s to take the device."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="what is measured holds tensors")
 
 from gemmgate.suite.measure.graph import Edge, overlapping_calls, queueing_s
 

@@ -163,7 +163,7 @@ def test_a_triton_kernel_is_not_a_function(tmp_path: Path) -> None:
 
 def test_the_defaults_of_a_file_hold_in_its_calls_alone(tmp_path: Path) -> None:
     """A file that sets torch's default dtype and threads finds its dtype when it is called, and changes no other's."""
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="what is measured holds tensors")
     text = "import torch\ntorch.set_default_dtype(torch.float64)\ntorch.set_num_threads(3)\n"
     (tmp_path / "mine.py").write_text(text + "def f(a, b):\n    return torch.ones(1)\n")
     before = (torch.get_default_dtype(), torch.get_num_threads())

@@ -20,30 +20,32 @@ _MODEL_OF = {
 """A model's name by its sizes and dtypes: a product that nobody named is tuned as the model's."""
 
 
-def tuned_tile(implementation: str, case: Case, target: Target) -> dict[str, int] | None:
+def tuned_tile(implementation: str, case: Case, target: Target) -> dict[str, Any] | None:
     """The implementation's own best tile: that of the case, else that of the next larger T that was tuned, up to the
     next power of two, else that of the range of T that the case lies in.
     """
     for name in _names(case):
         entry = _tuned.lookup(PACKAGE, f"{name}/{implementation}", target)
         if entry is not None and entry.get("tile"):
-            return _whole(entry["tile"])
+            return dict(entry["tile"])
     piece = range_of(case, target, implementation)
-    return _whole(piece["tile"]) if piece is not None and piece.get("tile") else None
+    return dict(piece["tile"]) if piece is not None and piece.get("tile") else None
 
 
 def tile_of(kind: type[AnyTile], name: str, numbers: Mapping[str, Any]) -> AnyTile:
     """The tile of the kernel `name` that a table or a search describes.
 
-    Raises `ValueError` where fields are missing or not known, or where the kernel has no such tile.
+    Raises `ValueError` where fields are missing, not known or no whole numbers, or where the kernel has no such tile.
     """
     known = {field.name: field.default is MISSING for field in fields(kind)}  # type: ignore[arg-type]
+    again = "If it is from a tuned table, tune again with `gemmgate tune`."
     if set(numbers) - set(known) or any(needed and field not in numbers for field, needed in known.items()):
-        raise ValueError(
-            f"A tile of {name} has the fields {', '.join(known)}; got {', '.join(numbers) or 'none'}. "
-            "If it is from a tuned table, tune again with `gemmgate tune`."
-        )
-    return kind(**_whole(numbers))
+        told = ", ".join(numbers) or "none"
+        raise ValueError(f"A tile of {name} has the fields {', '.join(known)}; got {told}. {again}")
+    for field, number in numbers.items():
+        if type(number) is not int:
+            raise ValueError(f"A tile of {name}: {field} must be a whole number, got {number!r}. {again}")
+    return kind(**numbers)
 
 
 def entry_of(case: Case, target: Target) -> tuple[str, Mapping[str, Any]] | None:
@@ -101,7 +103,3 @@ def _model_of(case: Case) -> str:
     """The model whose sizes and dtypes a case has, whatever it is called; empty where there is none."""
     _, n, k = sizes(case)
     return _MODEL_OF.get((n, k, case.dtype, output_dtype(case), has_bias(case)), "")
-
-
-def _whole(tile: Mapping[str, Any]) -> dict[str, int]:
-    return {name: int(size) for name, size in tile.items()}
