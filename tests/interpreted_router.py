@@ -315,6 +315,21 @@ def test_experts_of_logits_with_many_ties(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize("corrected", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_all_experts_of_an_odd_number(count: int, corrected: bool) -> None:
+    """Where every expert is taken, down to a single one, each comes once, the best first."""
+    rule = Rule("sigmoid", count, corrected=corrected)
+    logits = torch.randn(4, count, generator=torch.Generator().manual_seed(count))
+    correction = torch.linspace(-0.5, 0.5, count)
+    weights, experts = torch.empty(4, count), torch.empty(4, count, dtype=torch.int32)
+    choose_experts(logits, correction if corrected else None, rule, weights, experts)
+    for token in range(4):
+        chosen, exact = _sorted_experts(logits[token], correction * float(corrected), rule)
+        assert experts[token].tolist() == chosen
+        torch.testing.assert_close(weights[token].double(), exact, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("corrected", [False, True])
 def test_scores_of_far_negative_logits_keep_their_precision(corrected: bool) -> None:
     """Where exp of a logit is below the rounding of 1, the root of softplus ranks and weighs experts as in float64."""
     rule = Rule("sqrtsoftplus", 3, corrected=corrected)

@@ -42,40 +42,57 @@ def route(
     worth = known
     if BY_SCORE:
         scores = _score(known, SCORE)
-        score_bits = scores.to(tl.int32, bitcast=True)
         worth = scores + correction
     keys = tl.where(experts < N, _key(worth), _TAKEN)
     if GROUPS > 1:
         keys = _best_groups(keys, BT, N2, GROUPS, TOP_GROUPS)
+    # Of two neighbours, which one thread holds, the better one is in front: half as many are searched each time.
+    left, right = _neighbours(keys, BT, N2)
+    even = 2 * tl.arange(0, N2 // 2)[None, :]
+    is_turned = right > left
+    front, behind = tl.maximum(left, right), tl.minimum(left, right)  # [BT, N2 / 2]
+    front_id = even + is_turned.to(tl.int32)
+    if BY_SCORE:
+        left_score, right_score = _neighbours(scores.to(tl.int32, bitcast=True), BT, N2)
+        front_score = tl.where(is_turned, right_score, left_score)
+        behind_score = tl.where(is_turned, left_score, right_score)
     slots = tl.arange(0, TOP_K_2)[None, :]  # [1, TOP_K_2]
     ids = tl.zeros((BT, TOP_K_2), dtype=tl.int32)
-    found = tl.zeros((BT, TOP_K_2), dtype=tl.int32)  # the bits of a score, or a logit's key
+    weights = tl.zeros((BT, TOP_K_2), dtype=tl.float32)
+    total = tl.zeros((BT, 1), dtype=tl.float32)
+    highest = total
     for slot in tl.static_range(TOP_K):
-        most = tl.max(keys, axis=1)[:, None]  # [BT, 1]
-        best = tl.min(tl.where(keys == most, experts, N2 - 1), axis=1)[:, None]
-        ids = tl.where(slots == slot, best, ids)
+        most = tl.max(front, axis=1)[:, None]  # [BT, 1]
+        best = tl.min(tl.where(front == most, front_id, N2 - 1), axis=1)[:, None]
+        is_best = front_id == best
         if BY_SCORE:
-            most = tl.sum(tl.where(experts == best, score_bits, 0), axis=1)[:, None]
-        found = tl.where(slots == slot, most, found)
-        keys = tl.where(experts == best, _TAKEN, keys)
-    is_slot = slots < TOP_K
-    if BY_SCORE:
-        weights = found.to(tl.float32, bitcast=True)
-    elif SCORE == "softmax":
-        chosen = tl.where(is_slot, _number(found), float("-inf"))
-        highest = tl.max(chosen, axis=1)[:, None]
-        weights = tl.exp(chosen - highest)
-        if not NORMALISED:
-            weights = weights / tl.sum(tl.exp(known - highest), axis=1)[:, None]
-    else:
-        weights = _score(_number(found), SCORE)
-    weights = tl.where(is_slot, weights, 0.0)
+            weight = tl.sum(tl.where(is_best, front_score, 0), axis=1)[:, None].to(tl.float32, bitcast=True)
+            front_score = tl.where(is_best, behind_score, front_score)
+        elif SCORE == "softmax":
+            if slot == 0:
+                highest = _number(most)
+            weight = tl.exp(_number(most) - highest)
+        else:
+            weight = _score(_number(most), SCORE)
+        ids = tl.where(slots == slot, best, ids)
+        weights = tl.where(slots == slot, weight, weights)
+        total += weight
+        front, behind = tl.where(is_best, behind, front), tl.where(is_best, _TAKEN, behind)
+        front_id = front_id ^ is_best.to(tl.int32)
     if NORMALISED:
-        weights = weights / (tl.sum(weights, axis=1)[:, None] + 1e-20)
+        weights = weights / (total + 1e-20)
+    elif SCORE == "softmax" and not BY_SCORE:
+        weights = weights / tl.sum(tl.exp(known - highest), axis=1)[:, None]
     place = tokens.to(tl.int64)[:, None] * TOP_K + slots
-    is_there = (tokens < T)[:, None] & is_slot
+    is_there = (tokens < T)[:, None] & (slots < TOP_K)
     tl.store(weights_ptr + place, weights * scale, mask=is_there)
     tl.store(ids_ptr + place, ids, mask=is_there)
+
+
+@triton.jit
+def _neighbours(row, BT: tl.constexpr, N2: tl.constexpr):
+    """[BT, N2] as the even ones and the odd ones, [BT, N2 / 2] each."""
+    return tl.split(tl.reshape(row, (BT, N2 // 2, 2)))
 
 
 @triton.jit

@@ -68,14 +68,22 @@ def _choose(
     is_there = (experts < N)[None, :]
     logits = tl.zeros((1, N2), dtype=tl.float32)
     for first in tl.static_range(0, SPLITS, AT_ONCE):
-        parts = first + tl.arange(0, AT_ONCE)[:, None]  # [AT_ONCE, 1]
-        held = parts_ptr + parts * size + place
-        block = tl.load(held, mask=(parts < SPLITS) & is_there, other=0.0, cache_modifier=".cg")
-        logits += tl.sum(block, axis=0)[None, :]
+        logits += _sum_of(
+            parts_ptr, first, size, place, is_there, SPLITS, min(AT_ONCE, triton.next_power_of_2(SPLITS - first))
+        )
     route(
         logits, correction, tokens, T, N, weights_ptr, ids_ptr, scale,
         1, N2, SCORE, TOP_K, TOP_K_2, GROUPS, TOP_GROUPS, CORRECTED, NORMALISED,
     )  # fmt: skip
+
+
+@triton.jit
+def _sum_of(parts_ptr, first, size, place, is_there, SPLITS: tl.constexpr, ROWS: tl.constexpr):
+    """[1, N2] of `ROWS` parts from `first` on, as far as there are so many."""
+    parts = first + tl.arange(0, ROWS)[:, None]  # [ROWS, 1]
+    held = parts_ptr + parts * size + place
+    block = tl.load(held, mask=(parts < SPLITS) & is_there, other=0.0, cache_modifier=".cg")
+    return tl.sum(block, axis=0)[None, :]
 
 
 @triton.jit
@@ -128,7 +136,7 @@ def choose_tile(case: Case, target: Target) -> split_k.Tile:
 
 def _rule_constants(rule: Rule, n: int) -> dict[str, Any]:
     return {
-        "N2": triton.next_power_of_2(n),
+        "N2": max(2, triton.next_power_of_2(n)),
         "SCORE": rule.score,
         "TOP_K": rule.top_k,
         "TOP_K_2": triton.next_power_of_2(rule.top_k),
