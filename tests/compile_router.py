@@ -131,7 +131,7 @@ def compile_split(case: Case, arch: int) -> None:
 
 
 def compile_choice(model: str, arch: int) -> None:
-    """The choice for one token, and by how many steps over a warp it goes."""
+    """The choice for one token: by how many steps over a warp it goes, and how many loads come after an addition."""
     _, _, experts, rule, _ = next(known for known in MODELS if known.name == model)
     compiled = compile_for(
         fused._choose,
@@ -145,9 +145,12 @@ def compile_choice(model: str, arch: int) -> None:
         },
         arch,
         num_warps=fused.WARPS,
+        maxnreg=fused.REGISTERS,
     )
+    code = re.findall(r"\b(LDG|FADD)\b", compiled.asm["sass"])
+    late = code[code.index("FADD") :].count("LDG")
     reductions, shuffles = (len(re.findall(name, compiled.asm["ptx"])) for name in (r"redux\.sync", r"shfl\.sync"))
-    print(json.dumps({"choice": model, "arch": arch, "reductions": reductions, "shuffles": shuffles}))
+    print(json.dumps({"choice": model, "arch": arch, "reductions": reductions, "shuffles": shuffles, "late": late}))
 
 
 def _sizes(t: int, n: int, k: int, block_t: int) -> dict[str, int]:
