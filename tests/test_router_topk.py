@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gemmgate.kernels.router_topk import FAMILY, cases
+from gemmgate.kernels.router import dispatch
+from gemmgate.kernels.router.cases import case_of as logits_case_of
+from gemmgate.kernels.router_topk import FAMILY, cases, fused
 from gemmgate.kernels.router_topk.cases import MODELS, Rule, case_of, rule_of
 from gemmgate.kernels.router_topk.eager import IMPLEMENTATIONS as EAGER
 from gemmgate.kernels.router_topk.eager import route, sequence
@@ -164,3 +166,22 @@ def test_chosen_tiles_fit() -> None:
         blocks = -(-case.dims["n"] // tile.block_n) * -(-case.dims["t"] // tile.block_t)
         assert tile.block_t == 8 and tile.swap == 1
         assert tile.splits == 1 or blocks * tile.splits <= 264
+
+
+@pytest.mark.parametrize(
+    ("model", "t", "kernel"),
+    [
+        ("deepseek-v3", 4, "dot_product"),
+        ("deepseek-v3", 8, "split_k"),
+        ("qwen3-235b-a22b", 16, "split_k"),
+        ("mixtral-8x7b", 8, "dot_product"),
+        ("qwen3-next", 512, "mm_out_dtype"),
+    ],
+)
+def test_parts_are_left_to_the_choice(model: str, t: int, kernel: str) -> None:
+    """From 8 tokens of many experts on an H200, logits come by split-K where the router alone takes dot products."""
+    found = next(known for known in cases.MODELS if known.name == model)
+    logits = logits_case_of(t, found.experts, found.hidden, "bf16", "fp32")
+    assert fused._choice_of(logits, H200).implementation == kernel
+    alone = dispatch.choose(logits, H200).implementation
+    assert alone == ("dot_product" if t <= 16 else kernel)
