@@ -40,6 +40,17 @@ def test_chosen_tiles_fit(target: Target) -> None:
         assert dot_product_tiles._by_rule(case, target).splits == 1
 
 
+@pytest.mark.parametrize("n", [1, 16, 128, 384, 768])
+@pytest.mark.parametrize("t", [17, 32, 64, 128])
+def test_many_tokens_of_fp32_keep_the_gpu_busy(t: int, n: int) -> None:
+    """Without a search, every multiprocessor has a program and seven warps, as far as there are tokens and experts."""
+    tile = dot_product_tiles._by_rule(case_of(t, n, 6144, "fp32"), H200)
+    programs = math.ceil(t / tile.block_t) * math.ceil(n / tile.block_n)
+    assert programs >= H200.sm_count or (tile.block_t, tile.block_n) == (1, 1)
+    assert tile.num_warps == 8 or programs * tile.num_warps >= 7 * H200.sm_count
+    assert tile.block_t * tile.block_n == 32 or programs < 2 * H200.sm_count  # as many products a piece as there can be
+
+
 @pytest.mark.parametrize("case", [case for case in SOME if case.dtype == "bf16"][::3], ids=lambda case: case.name)
 def test_every_tile_is_legal(case: Case) -> None:
     """Each tile of a space constructs, is there once, and its footprint fits the device; the space is not endless."""
@@ -106,6 +117,7 @@ def test_refusals() -> None:
     """Too many tokens, fp32 on tensor cores, bf16 before sm_80 and a CPU are refused by code."""
     turing = Target("sm_75", sm_count=40, shared_bytes=65536)
     few, many = case_of(8, 256, 7168, "bf16", "fp32"), case_of(65, 256, 7168, "bf16", "fp32")
+    most = case_of(128, 256, 3072, "fp32")
     single = case_of(8, 256, 3072, "fp32")
     found = [
         (dot_product.supports(many, H200) or ("", ""))[0],
@@ -113,9 +125,10 @@ def test_refusals() -> None:
         (split_k.supports(single, H200) or ("", ""))[0],
         (split_k.supports(few, turing) or ("", ""))[0],
         dot_product.supports(single, turing),
+        dot_product.supports(most, H200),
         split_k.supports(many, H200),
     ]
-    assert found == ["too_many_tokens", "interpreter_only", "ieee_fp32", "needs_sm_80", None, None]
+    assert found == ["too_many_tokens", "interpreter_only", "ieee_fp32", "needs_sm_80", None, None, None]
 
 
 def test_overlap_needs_sm_90() -> None:

@@ -49,7 +49,7 @@ def _is_few(most: int, case: Case) -> bool:
 
 def _is_few_for_dots(case: Case) -> bool:
     """Beyond 16 tokens, tensor cores are always faster where they compute the dtype."""
-    return _is_few(16 if _is_16_bit(case) else 64, case)
+    return _is_few(16 if _is_16_bit(case) else 128, case)
 
 
 FAMILY = Family(

@@ -41,9 +41,9 @@ _MOST_DOT_PRODUCTS = {2: math.inf, 4: 26e6, 8: 15e6, 16: 11e6}
 """By the most tokens: up to how many products, T N K, dot products are faster than tensor cores in two launches. Beyond
 the last nobody measured them.
 """
-_MOST_DOT_FP32_TOKENS, _MOST_DOT_FP32_PRODUCTS = 32, 76e6
-"""Of fp32: 16 tokens of longcat-flash are 75e6 products, and 2.29 times as fast as by the library; for 17, of which no
-tile was searched, dot products take 1.14 times as long.
+_MOST_DOT_FP32_TOKENS, _MOST_DOT_FP32_PRODUCTS = 128, 152e6
+"""Of fp32: 128 tokens of longcat-lite and 32 of longcat-flash are 151e6 products, and 1.10 and 1.27 times as fast by
+the rule's tile as by the library; 64 of longcat-flash, twice as many, are slower.
 """
 _MOST_SPLIT_LOGITS, _MOST_SPLIT_LOGITS_PER_K, _MOST_SPLIT_TOKENS = 2**16, 24, 4096
 """Logits, T N, and logits for each of K: beyond either a library's tiles are full, or K too short to be shared out.

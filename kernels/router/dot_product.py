@@ -38,7 +38,7 @@ from gemmgate.suite.cases import Tile as TileData
 
 __all__ = ["IMPLEMENTATION", "MOST_TOKENS", "NAME", "Tile", "choose_tile", "footprint", "multiply", "tiles"]
 
-MOST_TOKENS = 64
+MOST_TOKENS = {"bf16": 64, "fp16": 64, "fp32": 128}
 
 
 @triton.jit
@@ -177,9 +177,9 @@ def _come_in_pairs(x: Tensor, w: Tensor) -> bool:
 
 
 def supports(case: Case, target: Target) -> Refusal | None:
-    t, _, _ = sizes(case)
-    if t > MOST_TOKENS:
-        return "too_many_tokens", f"{t} tokens: beyond {MOST_TOKENS}, a dot product for each reads x too often."
+    (t, _, _), most = sizes(case), MOST_TOKENS[case.dtype]
+    if t > most:
+        return "too_many_tokens", f"{t} tokens: beyond {most}, a dot product for each reads x too often."
     return host.needs_gpu(_dot, target)
 
 

@@ -29,6 +29,12 @@ _FEW_PIECES = 3
 """Pieces that the assembler asks for at once in any case."""
 _MOST_AHEAD = 28
 """Pieces of w and x together up to which x is asked for at once, too."""
+_FEW_TOKENS = 16
+"""Up to here each multiprocessor's share of w is all that counts; beyond, in fp32, so are products."""
+_BUSY_WARPS = 7
+"""Of a multiprocessor: as many keep it multiplying."""
+_ROOMY = 160
+"""Registers of a thread that hold sums of eight tokens and four experts, and what is asked for."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +90,13 @@ def _by_rule(case: Case, target: Target) -> Tile:
     """
     t, n, k = sizes(case)
     multiprocessors = target.sm_count or 8
+    if t > _FEW_TOKENS and case.dtype == "fp32":
+        return _by_products(case, target)
     num_warps = _warps(t, n, k, case.dtype, multiprocessors)
     block_n = _experts(t, n, num_warps, triton.cdiv(k, elements_at_once(case.dtype, num_warps)), multiprocessors)
     columns = triton.cdiv(n, block_n)
     # Four tokens: sums of more take more shuffles at the end than reading w again costs, which is in the L1 cache.
-    block_t = min(4 if t <= 16 else 16, triton.next_power_of_2(max(t, 1)))
+    block_t = min(4 if t <= _FEW_TOKENS else 16, triton.next_power_of_2(max(t, 1)))
     # Idle multiprocessors may share the tokens, two small programs each. Parts of K would have to be handed over, a
     # third of the time.
     while t > 2 and block_t > 1 and 2 * columns * triton.cdiv(t, block_t) <= _room(block_t, num_warps, multiprocessors):
@@ -113,6 +121,30 @@ def _by_rule(case: Case, target: Target) -> Tile:
     if how == "held" and t < 4 and _can_hold(case):
         return replace(tile, held=1)
     return replace(tile, registers=_share(target, num_warps, programs(block_t)))
+
+
+def _by_products(case: Case, target: Target) -> Tile:
+    """For many tokens: the most products for each piece that is read, and enough warps to hide each other's waits.
+
+    The fastest of 8 searches at 32 and 64 tokens are like this: docs/findings/2026-11-30-fp32-tokens.md.
+    """
+    t, n, _ = sizes(case)
+    multiprocessors = target.sm_count or 8
+    block_t, block_n = 8, 4
+
+    def programs() -> int:
+        return triton.cdiv(n, block_n) * triton.cdiv(t, block_t)
+
+    while block_n > 1 and programs() < multiprocessors:
+        block_n //= 2
+    while block_t > 1 and programs() < multiprocessors:
+        block_t //= 2
+    num_warps = 1
+    while num_warps < 8 and programs() * num_warps < _BUSY_WARPS * multiprocessors:
+        num_warps *= 2
+    share = _share(target, num_warps, programs())
+    unroll = _unroll(case, 1, num_warps, block_n)
+    return Tile(block_t, block_n, 1, num_warps, unroll, registers=share if share >= _ROOMY else 0)
 
 
 def _can_hold(case: Case) -> bool:
