@@ -159,7 +159,8 @@ class Implementation:
     """One way to compute a family. A variant (another flag, split or format) has a name of its own.
 
     `supports(case, target)` is None or the refusal. `prepare(case, example, target, tile)` may
-    compile; `tile` is None or one of `tiles(case, target)`, the space a search may choose from.
+    compile; `tile` is None, one of `tiles(case, target)`, the space a search may choose from, or what was reported when
+    the same case was prepared before: a gate hands it back, so that every block times the same.
     With `screened`, the harness itself chooses: it times the whole space on screening samples and
     reports the winner on fresh ones. `deterministic` promises equal bits for equal inputs.
     `prepare` launches each of its own kernels once on the example, which may hold meta tensors where the

@@ -310,11 +310,11 @@ def test_one_binary_for_rows_anywhere(monkeypatch: pytest.MonkeyPatch, module: A
 
 def in_the_interpreter() -> list[str]:
     """What the second pytest runs, beside this module."""
-    return [str(ROOT / "tests" / "interpreted_router.py")]
+    return [str(ROOT / "tests" / name) for name in ("interpreted_router.py", "interpreted_tiles.py")]
 
 
 def test_kernels_in_the_interpreter(interpreted: str) -> None:
-    """The tests of interpreted_router.py pass."""
+    """The tests of interpreted_router.py and interpreted_tiles.py pass."""
     assert " passed" in interpreted
 
 

@@ -260,12 +260,12 @@ def _bind_one(rule: Rule, tile: split_k.Tile, workspaces: list[Tensor], state: l
 
 
 def prepare_two(case: Case, example: Inputs, target: Target, tile: TileData | None = None) -> Prepared:
-    if tile is not None:
-        raise ValueError(f"two_launches takes its tile from the router's dispatch, got {dict(tile)}.")
+    """A `tile` is one of the kernel that makes the logits, as an earlier choice of it reported."""
     t, n, k = sizes(case)
     rule = rule_of(case)
     logits_case = logits_case_of(t, n, k, "bf16", "fp32")
     choice = _choice_of(logits_case, target)
+    choice = choice if tile is None else replace(choice, tile=tile)
     if choice.implementation in dispatch.OWN and (overlaps(target) or host.is_interpreted(_choose)):
         return _prepare_own_two(choice, logits_case, rule, example, target)
     first = dispatch.TIERS[choice.implementation].prepare(logits_case, example, target, choice.tile)
