@@ -85,12 +85,12 @@ def test_subsets() -> None:
     tuned = [case for case in FAMILY.cases if {"tune-dot", "tune-split"} & set(case.tags)]
     assert not any("drawn" in case.tags for case in tuned)
     assert {tag: sum(tag in case.tags for case in tuned) for tag in ("tune-dot", "tune-split")} == {
-        "tune-dot": 17 * 2 + 4, "tune-split": 17,
+        "tune-dot": 17 * 2 + 4 * 4, "tune-split": 17,
     }  # fmt: skip
     by_model = {
-        name: [case.dims["t"] for case in tuned if name in case.tags] for name in ("deepseek-v3", "mixtral-8x7b")
+        name: [case.dims["t"] for case in tuned if name in case.tags] for name in ("deepseek-v3", "mixtral-8x7b", "minimax-m2")
     }
-    assert by_model == {"deepseek-v3": [2, 4, 16], "mixtral-8x7b": [4, 8, 32]}
+    assert by_model == {"deepseek-v3": [2, 4, 16], "mixtral-8x7b": [4, 8, 32], "minimax-m2": [8, 32, 64, 128]}
     assert {case.name for case in FAMILY.cases if "models" not in case.tags} == {
         case.name for case in FAMILY.cases if "drawn" in case.tags
     }

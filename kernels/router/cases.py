@@ -119,7 +119,7 @@ def _tuned_tokens(model: Model) -> tuple[tuple[int, ...], tuple[int, ...]]:
     changes. Elsewhere the rules' tiles are as good: docs/findings/2026-11-30-router-tiles.md.
     """
     if model.dtype == "fp32":
-        return (8,), ()
+        return (8, 32, 64, 128), ()
     return ((2, 4), (16,)) if model.hidden >= _LONG else ((4, 8), (32,))
 
 

@@ -11,7 +11,7 @@ by a second launch with `overlap`, whose programs wait on the device while the f
 to arrive.
 
 Wins while T is small; each program reads all its tokens, so it loses once that traffic, N / block_n times x, is more
-than w. Refuses more than 64 tokens, and a CPU outside Triton's interpreter.
+than w. Refuses more than 64 tokens, 128 in fp32, and a CPU outside Triton's interpreter.
 """
 
 # Triton ships no types, and a jit function is Triton's language, not Python:

@@ -126,7 +126,7 @@ def _by_rule(case: Case, target: Target) -> Tile:
 def _by_products(case: Case, target: Target) -> Tile:
     """For many tokens: the most products for each piece that is read, and enough warps to hide each other's waits.
 
-    The fastest of 8 searches at 32 and 64 tokens are like this: docs/findings/2026-11-30-fp32-tokens.md.
+    Most of 12 searches at 32, 64 and 128 tokens end near it: docs/findings/2026-11-30-fp32-tokens.md.
     """
     t, n, _ = sizes(case)
     multiprocessors = target.sm_count or 8
