@@ -137,8 +137,9 @@ def forecast(
             fresh * costs.item_s + (_TYPICAL_LOOK * costs.block_s if fresh >= 1 else 0.0),
         ),
     )
-    each = [(GATED_BLOCKS[0] - _FIRST + look) * costs.item_s for look in (LOOKS[0], LOOKS[-1])]
-    return Forecast((*first, *steps), (each[0], each[1]), costs, sum(one is None for one in noise))
+    most = GATED_BLOCKS[0] - _FIRST + LOOKS[-1]
+    changed_s = LOOKS[0] * costs.item_s, most * costs.item_s
+    return Forecast((*first, *steps), changed_s, costs, sum(one is None for one in noise))
 
 
 def _stage(name: str, items: float, blocks: int, costs: Costs) -> Stage:

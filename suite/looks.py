@@ -32,6 +32,8 @@ Decision = Literal["slower", "same", "unclear", "clock", "open"]
 SCREEN_STEPS = ((4, 0.1), (6, 0.1), (9, 0.2))
 """Blocks after which screening lets go of what looks unchanged, and below which share of its threshold; the first of
 them where the noise is known, and so small that four blocks tell."""
+CLEAR = 5
+"""Thresholds of the screen beyond which its first step flags, in either direction: fresh blocks have to confirm it anyway."""
 LOOKS = (6, 12, 20, 30, 40)
 """Fresh blocks after which the flagged are looked at: the first time for what is clearly slower alone."""
 FEWEST_LOOKED = 4
@@ -104,6 +106,11 @@ def let_go(log_ratios: Sequence[float], rule: Rule, share: float) -> bool:
     """Whether a step of the screen sees neither that share of the threshold nor as much less time as all of it."""
     median = float(np.median(np.asarray(log_ratios, dtype=np.float64)))
     return -rule.screen_at < median < share * rule.screen_at
+
+
+def is_clear(log_ratios: Sequence[float], rule: Rule) -> bool:
+    """Whether a step of the screen sees so much more or less time that more blocks would not let it go."""
+    return abs(float(np.median(np.asarray(log_ratios, dtype=np.float64)))) > CLEAR * rule.screen_at
 
 
 def alpha_of(before: int, blocks: int) -> float:

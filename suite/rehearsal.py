@@ -13,6 +13,7 @@ import numpy as np
 
 from gemmgate.suite.block_rule import GATED_BLOCKS
 from gemmgate.suite.looks import (
+    CLEAR,
     LOOKS,
     OWN,
     OWN_COUNTS,
@@ -73,14 +74,20 @@ def rehearse(
         screen = np.stack([take(case, GATED_BLOCKS[0]) for case in range(len(noise))]) + shifts[:, None]
         learnt = _learnt(noise, screen)
         goes_on, taken = np.ones(len(noise), dtype=bool), np.zeros(len(noise), dtype=int)
+        flagged = np.zeros(len(noise), dtype=bool)
         for blocks, share in SCREEN_STEPS:
             looks_now = goes_on & is_due[blocks]
             taken[looks_now] = blocks
             medians = np.median(screen[:, :blocks], axis=-1)
-            at = np.array([one.rule.screen_at for one in _learnt(noise, screen[:, :blocks])])
-            goes_on &= ~looks_now | (medians <= -at) | (medians >= share * at)
+            so_far = _learnt(noise, screen[:, :blocks])
+            at = np.array([one.rule.screen_at for one in so_far])
+            clear = looks_now & (np.abs(medians) > CLEAR * at)
+            flagged |= clear & (medians > 0)
+            for case in np.flatnonzero(clear).tolist():
+                learnt[case] = so_far[case]
+            goes_on &= ~clear & (~looks_now | (medians <= -at) | (medians >= share * at))
         taken[goes_on] = GATED_BLOCKS[0]
-        flagged = goes_on & (np.median(screen, axis=-1) > np.array([one.rule.screen_at for one in learnt]))
+        flagged |= goes_on & (np.median(screen, axis=-1) > np.array([one.rule.screen_at for one in learnt]))
         screening += int(taken.sum())
         cases = {str(case): case for case in np.flatnonzero(flagged).tolist()}
         fresh = {

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from gemmgate.suite import looks
+from gemmgate.suite.block_rule import Rule
 from gemmgate.suite.block_values import BlockValue
 from gemmgate.suite.looks import Noise
 
@@ -42,11 +43,16 @@ def screened(found: Sequence[BlockValue], known: Noise | None) -> Screened:
         if len(first) < step / 2:
             return "open"
         if len(every) == len(first):
-            return "gone" if looks.let_go(first, looks.with_own(known, first).rule, share) else "open"
+            rule = looks.with_own(known, first).rule
+            if looks.is_clear(first, rule):
+                return _flag(first, rule)
+            return "gone" if looks.let_go(first, rule, share) else "open"
     rule = looks.with_own(known, every).rule
-    if len(every) < rule.screen_blocks / 2:
-        return "open"
-    median = float(np.median(every))
+    return _flag(every, rule) if len(every) >= rule.screen_blocks / 2 else "open"
+
+
+def _flag(log_ratios: Sequence[float], rule: Rule) -> Screened:
+    median = float(np.median(log_ratios))
     return "slower" if median > rule.screen_at else "faster" if median < -rule.screen_at else "gone"
 
 

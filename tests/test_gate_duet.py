@@ -59,12 +59,23 @@ def test_a_slow_down_is_caught_and_confirmed_on_fresh_blocks() -> None:
 
 
 def test_a_clear_case_takes_fewer_blocks_than_a_close_one() -> None:
-    """Among blocks that scatter by 1.2 %, 40 % are called after six fresh ones, 2 % need more; both are found."""
+    """Among blocks that scatter by 1.2 %, 40 % are flagged after six and called after six fresh ones, 2 % need more; both
+    are found.
+    """
     world = GateWorld({"a": 0.4, "b": 0.02}, block_sd=0.012, seed=1)
     noise = {item.path: Noise(0.012, source="a calibration") for item in ITEMS}
     found = judgement(Played(world, noise=noise).run)
     assert verdicts(found)["a"][0] == verdicts(found)["b"][0] == "SLOWER"
-    assert fresh_blocks(world, "a") == 12 + LOOKS[0] < fresh_blocks(world, "b")
+    assert fresh_blocks(world, "a") == 6 + LOOKS[0] < 12 + LOOKS[0] < fresh_blocks(world, "b")
+
+
+def test_what_is_much_faster_is_flagged_early_too() -> None:
+    """A case that takes 20 % less time is FASTER after four blocks, where its noise is known, and six fresh ones."""
+    world = GateWorld({"a": -0.2})
+    noise = {item.path: Noise(0.004, source="a calibration") for item in ITEMS}
+    found = judgement(Played(world, noise=noise).run)
+    assert verdicts(found)["a"][0] == "FASTER"
+    assert fresh_blocks(world, "a") == 4 + LOOKS[0]
 
 
 def test_what_looks_unchanged_costs_a_third_of_a_screen() -> None:

@@ -166,6 +166,15 @@ def test_early_leave_is_for_what_looks_unchanged() -> None:
         assert [step for step, _ in looks.screen_steps(noisy)] == steps[1:]
 
 
+def test_early_flag_is_for_what_is_clear() -> None:
+    """A median of more than five thresholds is flagged at a step, in either direction; one of 4.9 is not."""
+    rule = Noise(0.006).rule
+    assert looks.is_clear([5.1 * rule.screen_at] * 4, rule)
+    assert looks.is_clear([-5.1 * rule.screen_at] * 6, rule)
+    assert not looks.is_clear([4.9 * rule.screen_at] * 6, rule)
+    assert not looks.is_clear([0.2, 0.0, 0.0, 0.0], rule)  # one slow launch
+
+
 def test_noise_is_that_of_normal_blocks() -> None:
     """The robust standard deviation of twelve normal blocks is right on average within 10 %."""
     source = np.random.default_rng(3)
@@ -276,6 +285,7 @@ def test_numbers_of_the_page_are_the_codes() -> None:
         f"after {steps[0][0]}, {steps[1][0]} and {steps[2][0]} blocks",
         f"{block_rule.GATED_BLOCKS[0]} blocks in all",
         f"below {steps[0][1]:g}, {steps[1][1]:g} and {steps[2][1]:g} of the screen's threshold",
+        f"beyond {looks.CLEAR} thresholds it is flagged there",
         f"{looks.FEWEST_LOOKED} fresh blocks at least",
         f"after {first}, {', '.join(map(str, later[:-1]))} and {later[-1]} fresh blocks",
         f"to the power of {looks.SPENT}",

@@ -88,7 +88,8 @@ def test_subsets() -> None:
         "tune-dot": 17 * 2 + 4 * 4, "tune-split": 17,
     }  # fmt: skip
     by_model = {
-        name: [case.dims["t"] for case in tuned if name in case.tags] for name in ("deepseek-v3", "mixtral-8x7b", "minimax-m2")
+        name: [case.dims["t"] for case in tuned if name in case.tags]
+        for name in ("deepseek-v3", "mixtral-8x7b", "minimax-m2")
     }
     assert by_model == {"deepseek-v3": [2, 4, 16], "mixtral-8x7b": [4, 8, 32], "minimax-m2": [8, 32, 64, 128]}
     assert {case.name for case in FAMILY.cases if "models" not in case.tags} == {

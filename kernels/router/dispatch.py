@@ -43,7 +43,8 @@ the last nobody measured them.
 """
 _MOST_DOT_FP32_TOKENS, _MOST_DOT_FP32_PRODUCTS = 128, 152e6
 """Of fp32: 128 tokens of longcat-lite and 32 of longcat-flash are 151e6 products, and 1.10 and 1.27 times as fast by
-the rule's tile as by the library; 64 of longcat-flash, twice as many, are slower.
+the rule's tile as by the library, by tuning 20261130T212533Z-b8101d3e1e-ef3e; 64 of longcat-flash, twice as many, are
+slower by that tile.
 """
 _MOST_SPLIT_LOGITS, _MOST_SPLIT_LOGITS_PER_K, _MOST_SPLIT_TOKENS = 2**16, 24, 4096
 """Logits, T N, and logits for each of K: beyond either a library's tiles are full, or K too short to be shared out.

@@ -30,7 +30,7 @@ _FEW_PIECES = 3
 _MOST_AHEAD = 28
 """Pieces of w and x together up to which x is asked for at once, too."""
 _FEW_TOKENS = 16
-"""Up to here each multiprocessor's share of w is all that counts; beyond, in fp32, so are products."""
+"""Up to here each multiprocessor's share of w is what counts; beyond, in fp32, products do."""
 _BUSY_WARPS = 7
 """Of a multiprocessor: as many keep it multiplying."""
 _ROOMY = 160
@@ -78,7 +78,9 @@ def elements_at_once(dtype: str, num_warps: int) -> int:
 
 
 def choose_tile(case: Case, target: Target) -> Tile:
-    """The tuned tile, or by rule: a program a multiprocessor or two, all of its weights in flight at once."""
+    """The tuned tile, or by rule: a program a multiprocessor or two, all of its weights in flight at once; for many tokens
+    of fp32 as many products a piece as registers hold.
+    """
     tuned = tables.tuned_tile(NAME, case, target)
     return tables.tile_of(Tile, NAME, tuned) if tuned is not None else _by_rule(case, target)
 
