@@ -27,6 +27,8 @@ from gemmgate.suite.statistics import Interval, yuen
 
 IDENTICAL = "identical"
 """Reason of the candidate's row in the survey where nothing tells the two sides apart."""
+NO_TIME = "no_time"
+"""Reason of an item for which `seconds` ended too early."""
 UNTOUCHED = "untouched"
 """Reason of an item that was not even prepared, since nothing that it is made of differs."""
 PICK_MOVED = "pick_moved"
@@ -112,7 +114,7 @@ def _judged(
     old, new = sides
     if old is None or new is None:
         row = old or new or _stub(run, item)
-        return Judged(Comparison(row, row, Verdict.INCOMPARABLE, "no_time", "No time was left to look at it."))
+        return Judged(Comparison(row, row, Verdict.INCOMPARABLE, NO_TIME, "No time was left to look at it."))
     if old.status != "ok" or new.status != "ok":
         return Judged(Comparison(old, new, *without_time(old, new)))
     cause = _cause(run, old, new)
@@ -145,7 +147,7 @@ def _timed(
     old, new = _pooled(sides, found, SCREEN if used is not fresh else FRESH)
     if len(x) < 2:
         spoiled = bool(found) and all(value.spoiled for value in found)
-        reason = "disturbed" if spoiled else "no_time"
+        reason = "disturbed" if spoiled else NO_TIME
         said = f"Every block was {WHY_SPOILED}." if spoiled else "There was no time for enough blocks."
         return Judged(Comparison(old, new, Verdict.UNCLEAR, reason, said), cause, len(x))
     noise = looks.with_own(known, x)
@@ -175,7 +177,7 @@ def _verdict(
     if decided in (None, "open"):
         spoiled = sum(value.spoiled for value in found)
         why = f"{spoiled} blocks were {WHY_SPOILED}" if spoiled else "time ran out"
-        return Verdict.UNCLEAR, "disturbed" if spoiled else "no_time", f"{said} Not confirmed, for {why}."
+        return Verdict.UNCLEAR, "disturbed" if spoiled else NO_TIME, f"{said} Not confirmed, for {why}."
     if decided == "same":
         word = "no_change" if 1.0 in ratio else "below_size"
         return Verdict.SAME, word, f"{said} A change of {noise.size:.1%} is ruled out."

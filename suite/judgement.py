@@ -57,6 +57,9 @@ def judgement(run: Run, file: Acceptances = NOTHING, *, state: str = "finished")
     if state != "finished" and result.exit_code == PASS:
         result = replace(result, exit_code=UNJUDGED, sentence=f"Not judged to its end. So far: {result.sentence}")
     notes = (*_unfinished(run, state), *_notes(run, items, applied))
+    late = sum(one.comparison.reason == _judged.NO_TIME for one in items)
+    if late and state == "finished":
+        notes = (*notes, f"Time ran out for {_items(late)}: `gemmgate gate --resume {run.id}` goes on with them.")
     return Judgement(run, tuple(_judged.worst_first(items)), result, applied, notes)
 
 

@@ -33,7 +33,7 @@ SCREEN_STEPS = ((4, 0.1), (6, 0.1), (9, 0.2))
 """Blocks after which screening lets go of what looks unchanged, and below which share of its threshold; the first of
 them where the noise is known, and so small that four blocks tell."""
 CLEAR = 5
-"""Thresholds of the screen beyond which its first step flags, in either direction: fresh blocks have to confirm it anyway."""
+"""Thresholds of the screen beyond which a step of it flags, in either direction: fresh blocks confirm it anyway."""
 LOOKS = (6, 12, 20, 30, 40)
 """Fresh blocks after which the flagged are looked at: the first time for what is clearly slower alone."""
 FEWEST_LOOKED = 4

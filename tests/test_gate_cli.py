@@ -10,7 +10,10 @@ from xml.etree import ElementTree
 import pytest
 
 from gemmgate.suite import duet, watch
-from gemmgate.suite.cli import _foresee, gate
+from gemmgate.suite.catalog import Selection
+from gemmgate.suite.cli import _foresee, _gating, gate
+from gemmgate.suite.cli._compiled_sides import ARCHITECTURES
+from gemmgate.suite.cli._gate_sides import Asked
 from gemmgate.suite.records import Run
 from gemmgate.suite.store import Store
 from gemmgate.suite.watch import noise_by_case, watched
@@ -134,12 +137,22 @@ def test_a_program_that_is_no_python(invoke: Invoke, tmp_path: Path, option: str
 
 
 def test_a_stored_gate_is_not_resumed_with_other_options(store: Store, invoke: Invoke) -> None:
-    """`--resume` beside a base, a selection or a cache state is refused."""
+    """`--resume` beside a base, a selection, a cache state or GPUs to compile for is refused."""
     keep(store, unchanged())
-    for options in (("--base", "HEAD"), ("--case", "a"), ("--cache", "hot")):
+    for options in (("--base", "HEAD"), ("--case", "a"), ("--cache", "hot"), ("--static", "none")):
         result = invoke("gate", "--resume", "latest", *options)
         assert result.exit_code == 2
         assert "goes on with what that gate began with" in result.stderr
+
+
+def test_a_resumed_gate_compiles_for_what_it_began_with() -> None:
+    """With `--static none` at its beginning a gate compiles for nothing later; an older one says nothing of it."""
+    asked = Asked("", "", Selection(), "auto", None, False, ("", ""), True, "", "latest", (), ARCHITECTURES)
+    side = {"revision": "main", "python": ""}
+    told = {**Selection().to_json(), "base": side, "head": side, "everything": True, "cache": "cold", "suites": []}
+    run = unchanged()
+    assert _gating._resumed(asked, replace(run, selection={**told, "static": []})).static == ()
+    assert _gating._resumed(asked, replace(run, selection=told)).static == ARCHITECTURES
 
 
 @pytest.mark.usefixtures("few")

@@ -59,8 +59,8 @@ def test_a_slow_down_is_caught_and_confirmed_on_fresh_blocks() -> None:
 
 
 def test_a_clear_case_takes_fewer_blocks_than_a_close_one() -> None:
-    """Among blocks that scatter by 1.2 %, 40 % are flagged after six and called after six fresh ones, 2 % need more; both
-    are found.
+    """Among blocks that scatter by 1.2 %, 40 % are flagged after six and called after six fresh ones, 2 % need more;
+    both are found.
     """
     world = GateWorld({"a": 0.4, "b": 0.02}, block_sd=0.012, seed=1)
     noise = {item.path: Noise(0.012, source="a calibration") for item in ITEMS}

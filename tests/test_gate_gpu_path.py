@@ -118,9 +118,11 @@ def test_an_interrupted_gate_goes_on(store: Store, invoke: Invoke, play: Play, e
 
 
 def test_a_budget_that_is_used_up_begins_no_block(
-    invoke: Invoke, play: Play, edited: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    store: Store, invoke: Invoke, play: Play, edited: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a second for everything one block is measured, the rest is said to lack time, and the code is 3."""
+    """With a second for everything one block is measured, the rest is said to lack time, and the code is 3. The report
+    says how it goes on, which finds the slow-down.
+    """
     world = play(GateWorld({CASE: 0.05}))
     clock = iter(range(10**9))
     monkeypatch.setattr("gemmgate.suite.blocks.time", SimpleNamespace(monotonic=lambda: 1e6 + next(clock)))
@@ -128,6 +130,12 @@ def test_a_budget_that_is_used_up_begins_no_block(
     assert result.exit_code == 3
     assert len(world.said("visit")) == 2 * 4
     assert "--seconds 1 leaves" in result.stderr
+    (stored,) = store.gates.runs()
+    again = f"gate --resume {stored.id}"
+    said = invoke("gate", "--show", stored.id).stdout
+    assert f"Time ran out for 2 items: `gemmgate {again}` goes on with them." in " ".join(said.split())
+    play(GateWorld({CASE: 0.05}))
+    assert invoke(*again.split()).exit_code == 1
 
 
 @pytest.mark.parametrize("side", [BASELINE, CANDIDATE])

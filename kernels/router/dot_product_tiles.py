@@ -78,8 +78,8 @@ def elements_at_once(dtype: str, num_warps: int) -> int:
 
 
 def choose_tile(case: Case, target: Target) -> Tile:
-    """The tuned tile, or by rule: a program a multiprocessor or two, all of its weights in flight at once; for many tokens
-    of fp32 as many products a piece as registers hold.
+    """The tuned tile, or by rule: a program a multiprocessor or two, all of its weights in flight at once; for many
+    tokens of fp32 as many products a piece as registers hold.
     """
     tuned = tables.tuned_tile(NAME, case, target)
     return tables.tile_of(Tile, NAME, tuned) if tuned is not None else _by_rule(case, target)

@@ -3,11 +3,12 @@
 x [T, K] and w [N, K] in bf16 with K contiguous, `correction` [N] in fp32 or none; weights fp32 and experts int32,
 [T, top_k] each, the best first, of equally good experts the one with the lower number.
 
-`two_launches`: the router's logits in fp32, by whatever its dispatch chooses, from 8 tokens of many experts on by split-K
-where that takes dot products, then one warp a token that holds a row of logits in registers. Where the first launch is
-ours and cuts K, its programs leave their parts behind and the token's program adds them up itself. From sm_90 on the second launch is there before the first ends, and waits on the
-device. `one_launch`: the split-K kernel again, but the last program to arrive for a block of tokens adds the parts up
-and chooses. It saves a launch, and has one program a block of tokens do the rest, so it is for few tokens.
+`two_launches`: the router's logits in fp32, by whatever its dispatch chooses, from 8 tokens of many experts on by
+split-K where that takes dot products, then one warp a token that holds a row of logits in registers. Where the first
+launch is ours and cuts K, its programs leave their parts behind and the token's program adds them up itself. From sm_90
+on the second launch is there before the first ends, and waits on the device. `one_launch`: the split-K kernel again,
+but the last program to arrive for a block of tokens adds the parts up and chooses. It saves a launch, and has one
+program a block of tokens do the rest, which on an H200 costs more.
 
 Refuses more than 1024 experts, groups whose number or size is no power of two, more than 64 tokens in one launch, and a
 CPU outside Triton's interpreter.
@@ -47,13 +48,13 @@ AT_ONCE = 8
 of 16 tokens and 384 experts took 3.0 us longer.
 """
 REGISTERS = 255
-"""Of a thread of a token's program: all there are. Left to itself the assembler gives it 64 to 95 where parts are to be added,
-and asks for a dozen of up to 60 pieces of them before it adds the first one: on an H200, that is up to 2.0 us.
+"""Of a thread of a token's program: all there are. Left to itself the assembler gives it 64 to 95 where parts are to be
+added, and asks for a dozen of up to 60 pieces before it adds the first one: on an H200, that is up to 2.0 us.
 """
 _SPLIT_TOKENS, _SPLIT_PRODUCTS = 8, 4e6
 """From so many tokens and products, T N K, split-K comes first where the router alone would take dot products: what
 makes it slower there is a launch that adds its parts, which the choice does anyway. On an H200 it saves 2 to 19 % of 8
-and 16 tokens with 128 experts and more; it costs up to 9 % of 4 tokens, and up to 10 % of 8 tokens with 8 or 16 experts.
+and 16 tokens with 128 experts and more; it costs up to 9 % of 4 tokens, and up to 10 % of 8 with 8 or 16 experts.
 """
 _BLOCK_T = 8
 """Tokens of a block in one launch: more would leave the choice to fewer programs."""

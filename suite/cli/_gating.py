@@ -20,7 +20,7 @@ from gemmgate.suite.checkouts import ACCEPTED, Checkouts, SideTree
 from gemmgate.suite.cli import _terminal
 from gemmgate.suite.cli._beginning import begin_run
 from gemmgate.suite.cli._compiled_ahead import compile_ahead
-from gemmgate.suite.cli._compiled_sides import compile_sides
+from gemmgate.suite.cli._compiled_sides import ARCHITECTURES, compile_sides
 from gemmgate.suite.cli._foresee import blocks_on, costs_on, noise_of_items
 from gemmgate.suite.cli._gate_sides import (
     Asked,
@@ -181,6 +181,7 @@ def _run(
         "noise": {},
         "accepted": accepted,
         "suites": [str(suite) for suite in asked.suites],
+        "static": list(asked.static),
     }
     return begin_run(machine, stacks[CANDIDATE], selection, Commit(head.commit, dirty=head.dirty))
 
@@ -198,10 +199,11 @@ def _told(side: SideTree, python: str) -> dict[str, Any]:
 def _resumed(asked: Asked, earlier: Run) -> Asked:
     """The options of the gate that is resumed, under the present device and patience."""
     sides = (asked.base, asked.head, *asked.pythons)
-    if any(sides) or asked.selection != Selection() or asked.suites or asked.cache:
+    is_told = any(sides) or asked.selection != Selection() or asked.suites or asked.cache
+    if is_told or asked.static != ARCHITECTURES:
         raise UsageError(
-            f"--resume {asked.resume} goes on with what that gate began with: leave out sides, selection, --suite "
-            "and --cache."
+            f"--resume {asked.resume} goes on with what that gate began with: leave out sides, selection, --suite, "
+            "--cache and --static."
         )
     told = earlier.selection
     return replace(
@@ -213,6 +215,7 @@ def _resumed(asked: Asked, earlier: Run) -> Asked:
         everything=told["everything"],
         cache=told["cache"],
         suites=tuple(map(Path, told["suites"])),
+        static=tuple(told.get("static", asked.static)),
     )
 
 
