@@ -15,7 +15,7 @@ from gemmgate.kernels.router import dot_product, split_k
 from gemmgate.kernels.router.binding import OVERLAP_CAPABILITY
 from gemmgate.kernels.router.cases import case_of, sizes
 from gemmgate.kernels.router_topk import fused
-from gemmgate.kernels.router_topk.cases import MODELS
+from gemmgate.kernels.router_topk.cases import MODELS, Rule
 from gemmgate.suite.cases import Case, Target
 
 TARGETS = {80: (108, 166912), 90: (132, 232448), 100: (148, 232448)}
@@ -133,12 +133,26 @@ def compile_split(case: Case, arch: int) -> None:
 def compile_choice(model: str, arch: int) -> None:
     """The choice for one token: by how many steps over a warp it goes, and how many loads come after an addition."""
     _, _, experts, rule, _ = next(known for known in MODELS if known.name == model)
-    compiled = compile_for(
+    compiled = _choice(experts, rule, 19, arch)
+    code = re.findall(r"\b(LDG|FADD)\b", compiled.asm["sass"])
+    late = code[code.index("FADD") :].count("LDG")
+    reductions, shuffles = (len(re.findall(name, compiled.asm["ptx"])) for name in (r"redux\.sync", r"shfl\.sync"))
+    print(json.dumps({"choice": model, "arch": arch, "reductions": reductions, "shuffles": shuffles, "late": late}))
+
+
+def compile_odd_choice(experts: int, parts: int, arch: int) -> None:
+    """How often a thread's numbers go to memory and back."""
+    compiled = _choice(experts, Rule("sigmoid", 8, corrected=True), parts, arch)
+    print(json.dumps({"odd": experts, "arch": arch, "spills": len(re.findall(r"\b(LDL|STL)\b", compiled.asm["sass"]))}))
+
+
+def _choice(experts: int, rule: Rule, parts: int, arch: int) -> Any:
+    return compile_for(
         fused._choose,
         {"parts_ptr": "*fp32", "correction_ptr": "*fp32", "weights_ptr": "*fp32", "ids_ptr": "*i32", "scale": "fp32"},
         {
             "N": experts,
-            "SPLITS": 19,
+            "SPLITS": parts,
             "AT_ONCE": fused.AT_ONCE,
             "OVERLAP": arch >= OVERLAP_CAPABILITY,
             **fused._rule_constants(rule, experts),
@@ -147,10 +161,6 @@ def compile_choice(model: str, arch: int) -> None:
         num_warps=fused.WARPS,
         maxnreg=fused.REGISTERS,
     )
-    code = re.findall(r"\b(LDG|FADD)\b", compiled.asm["sass"])
-    late = code[code.index("FADD") :].count("LDG")
-    reductions, shuffles = (len(re.findall(name, compiled.asm["ptx"])) for name in (r"redux\.sync", r"shfl\.sync"))
-    print(json.dumps({"choice": model, "arch": arch, "reductions": reductions, "shuffles": shuffles, "late": late}))
 
 
 def _sizes(t: int, n: int, k: int, block_t: int) -> dict[str, int]:
@@ -174,3 +184,5 @@ if __name__ == "__main__":
         compile_split(case_of(512, 256, 7168, "bf16", "fp32"), arch)
         for model in ("deepseek-v3", "qwen3-235b-a22b"):
             compile_choice(model, arch)
+        compile_odd_choice(255, 28, arch)
+        compile_odd_choice(513, 1, arch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -67,6 +69,8 @@ def test_rules_survive_their_text() -> None:
         assert rule_of(case) == model.rule
     with pytest.raises(ValueError, match="no rule"):
         rule_of(case_of(1, 8, 64, Rule("softmax", 2)).__class__("router_topk", "a", {"t": 1}, "bf16", "acc32"))
+    with pytest.raises(ValueError, match=r"s1\.2\.3', which is no rule"):
+        rule_of(replace(case_of(1, 8, 64, Rule("softmax", 2)), epilogue="softmax-k2-g1x1-c0-n1-s1.2.3"))
     with pytest.raises(ValueError, match="give no 9"):
         case_of(1, 64, 64, Rule("sigmoid", 9, 8, 1))
 
@@ -76,6 +80,7 @@ def test_rules_survive_their_text() -> None:
     [
         (Rule("tanh", 2), "'tanh-k2-.*no rule: scores are softmax"),
         (Rule("softmax", 2, scale=1e-7), "no rule: .* the scale a number"),
+        (Rule("softmax", 2, scale=0.0), "the scale has to be more than 0"),
         (Rule("softmax", 0), "each has to be 1 or more"),
         (Rule("softmax", 2, 0, 0), "each has to be 1 or more"),
         (Rule("sigmoid", 2, 8, 4), "8 experts in 8 groups: a group's worth takes two"),

@@ -67,6 +67,15 @@ def test_every_tile_is_legal(case: Case) -> None:
             assert footprint.bytes_moved >= FAMILY.bytes_moved(case) - 2 * sizes(case)[1]
 
 
+@pytest.mark.parametrize(("t", "n", "k"), [(4, 8, 0), (4, 0, 64), (0, 8, 64)])
+def test_sizes_of_zero_have_tiles(t: int, n: int, k: int) -> None:
+    """Nothing to multiply is no reason to fail before a launch is left out: every rule and space gives a legal tile."""
+    case = case_of(t, n, k, "bf16", "fp32")
+    for module in (dot_product, split_k):
+        assert module.choose_tile(case, H200).splits == 1
+        assert module.tiles(case, H200)
+
+
 def test_footprint_by_hand() -> None:
     """Eight tokens, 256 experts, K = 7168 in bf16, two experts a program, K in four parts: each program reads what it
     takes of x and w, and the parts are written in fp32, and read by a second launch.
@@ -86,7 +95,13 @@ _PLAIN = {"block_t": 4, "block_n": 1, "splits": 1, "num_warps": 4, "unroll": 1}
     [
         (lambda: dot_product.Tile(3, 1, 1, 4, 1), "powers of two"),
         (lambda: dot_product.Tile(4, 1, 0, 4, 1), "at least 1"),
-        (lambda: dot_product.Tile(4, 1, 1, 4, 1, held=2), "held must be 0 or 1"),
+        (lambda: dot_product.Tile(4, 1, 1, 4, 1, held=2), "held and overlap must be 0 or 1"),
+        (lambda: dot_product.Tile(4, 1, 3, 4, 1, overlap=-3), "held and overlap must be 0 or 1"),
+        (lambda: dot_product.Tile(4, 1, 1, 64, 1), "at most 32 warps"),
+        (lambda: split_k.Tile(8, 16, 128, 3, 1, 1, 4, 2, overlap=2), "swap and overlap must be 0 or 1"),
+        (lambda: split_k.Tile(8, 16, 128, 3, 1, 5, 4, 2), "swap and overlap must be 0 or 1"),
+        (lambda: split_k.Tile(8, 16, 128, 3, 1, 1, 64, 2), "at most 32 warps"),
+        (lambda: split_k.Tile(8, 16, 128, 3, 1, 1, 4, 0), "one stage at least"),
         (
             lambda: tables.tile_of(dot_product.Tile, "dot_product", {**_PLAIN, "strong": 2}),
             "held.* got .*strong.* tune again",
@@ -321,7 +336,8 @@ def test_kernels_in_the_interpreter(interpreted: str) -> None:
 def test_compiles_for_gpus_that_are_not_here(tmp_path: Path) -> None:
     """Chosen tiles compile for sm_80, sm_90 and sm_100, read operands 16 bytes at a time, and fit shared memory; where
     products are held back, the machine code has the last load before the first of them. A dot product
-    asks for its first operand soon: what is known beforehand is not computed. A choice asks for all parts at once.
+    asks for its first operand soon: what is known beforehand is not computed. A choice asks for all parts at once, and
+    keeps an odd number of experts in registers, too.
     """
     script = str(ROOT / "tests" / "compile_router.py")
     printed = run_child(script, PYTHONPATH=str(ROOT), TRITON_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="0")
@@ -347,3 +363,5 @@ def test_compiles_for_gpus_that_are_not_here(tmp_path: Path) -> None:
     assert all(row["shuffles"] <= 20 for row in choices), choices
     # 19 parts of 128 or 256 logits, 19 or 40 pieces a thread: all but two are under way before any are added.
     assert all(row["late"] <= 2 for row in choices), choices
+    odd = [line for line in lines if "odd" in line]
+    assert len(odd) == 2 * 3 and all(row["spills"] == 0 for row in odd), odd

@@ -319,6 +319,15 @@ def test_rule_and_table_are_both_compiled(tmp_path: Path, compiled: Compiled) ->
     ]
 
 
+def test_nothing_to_compile_is_said(tmp_path: Path, invoke: Invoke, compiled: Compiled) -> None:
+    """Where no table has a tile of what was selected, that is the sentence, with exit code 3, and nothing is stored."""
+    suite = with_table(tmp_path / "tuned", {})
+    options = ("--suite", str(suite), "--family", "planted", "--impl", "steady", "--cache", str(compiled.cache))
+    result = invoke("static", *options, "--target", "sm_90", "--tile", "tuned")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "No table has a tuned tile of this selection for sm_90: --tile rule" in " ".join(result.stderr.split())
+
+
 def test_an_illegal_tuned_tile_fails(tmp_path: Path, invoke: Invoke, compiled: Compiled) -> None:
     """A table's tile that does not fit its GPU, and one for no case, end with exit code 1, each with its reason.
 

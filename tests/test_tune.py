@@ -111,6 +111,13 @@ def test_a_plan_counts_and_searches_nothing(tmp_path: Path, capsys: pytest.Captu
     assert not list(tmp_path.iterdir())
 
 
+def test_a_plan_without_searches_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a family whose implementations have no tiles the plan is no empty list, but a sentence and exit code 3."""
+    assert tune(tmp_path, "--family", "router_topk", "--plan", "h200") == 3
+    said = " ".join(capsys.readouterr().err.split())
+    assert "Of what was selected nothing can be searched for nvidia-h200: nothing has tiles to choose from." in said
+
+
 def test_a_finished_tuning_has_nothing_to_resume(tuned: Tuned) -> None:
     """Resuming what is complete searches nothing and passes."""
     folder = tuned.store.root.parent

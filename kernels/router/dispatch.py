@@ -78,7 +78,7 @@ def choose(case: Case, target: Target) -> Choice:
 def tile_of(choice: Choice, case: Case, target: Target) -> Any:
     """The tile of a choice among `OWN`: its own, or what its kernel takes for the case."""
     kernel = OWN[choice.implementation]
-    if not choice.tile:
+    if choice.tile is None:
         return kernel.choose_tile(case, target)
     return tables.tile_of(kernel.Tile, choice.implementation, choice.tile)
 

@@ -59,16 +59,17 @@ class Tile:
     registers: int = 0
 
     def __post_init__(self) -> None:
-        if self.held not in (0, 1):
-            raise ValueError(f"held must be 0 or 1, got {self}.")
+        if self.held not in (0, 1) or self.overlap not in (0, 1):
+            raise ValueError(f"held and overlap must be 0 or 1, got {self}.")
         if any(size < 1 or size & (size - 1) for size in (self.block_t, self.block_n, self.num_warps)):
             raise ValueError(f"block_t, block_n and num_warps must be powers of two, got {self}.")
+        if self.num_warps > 32:
+            raise ValueError(f"A program has at most 32 warps, got {self}.")
         if self.splits < 1 or self.unroll < 1:
             raise ValueError(f"splits and unroll must be at least 1, got {self}.")
         if self.registers and not _FEWEST <= self.registers <= _most_registers(self.num_warps):
             raise ValueError(
-                f"registers must be 0 or {_FEWEST} to {_most_registers(self.num_warps)} with {self.num_warps} warps, "
-                f"got {self}."
+                f"registers must be 0 or {_FEWEST} to {_most_registers(self.num_warps)} for its warps, got {self}."
             )
 
 

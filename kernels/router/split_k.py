@@ -68,9 +68,13 @@ class Tile:
     overlap: int = 0
 
     def __post_init__(self) -> None:
+        if self.swap not in (0, 1) or self.overlap not in (0, 1):
+            raise ValueError(f"swap and overlap must be 0 or 1, got {self}.")
         sizes_of = (self.block_t, self.block_n, self.block_k, self.groups, self.num_warps)
         if any(size < 1 or size & (size - 1) for size in sizes_of):
             raise ValueError(f"Blocks, groups and warps must be powers of two, got {self}.")
+        if self.num_warps > 32 or self.num_stages < 1:
+            raise ValueError(f"A program has at most 32 warps, and one stage at least; got {self}.")
         rows, columns = (self.block_n, self.block_t) if self.swap else (self.block_t, self.block_n)
         if rows < 16 or columns < 8 or self.block_k < 16 * self.groups:
             raise ValueError(
@@ -92,7 +96,7 @@ def _by_rule(case: Case, target: Target) -> Tile:
     t, n, k = sizes(case)
     multiprocessors = target.sm_count or 8
     block_t, block_n, waves = _blocks(t, n, triton.cdiv(k, _STEP), multiprocessors)
-    blocks = triton.cdiv(max(t, 1), block_t) * triton.cdiv(n, block_n)
+    blocks = triton.cdiv(max(t, 1), block_t) * triton.cdiv(max(n, 1), block_n)
     most = _MOST_SPLITS if overlaps(target) else _most_splits(block_t, block_n, 4)
     splits = _without_idle(triton.cdiv(k, _STEP), max(1, min(most, waves * multiprocessors // blocks)))
     # Two warps leave room for a second program; where there is none, four fetch faster.
@@ -111,7 +115,8 @@ def _by_rule(case: Case, target: Target) -> Tile:
 
 
 def _without_idle(steps: int, splits: int) -> int:
-    """At most so many parts that each has a step to do: 28 steps in 8 parts of 4 are 7."""
+    """At most so many parts that each has a step to do: 28 steps in 8 parts of 4 are 7. One where there is no step."""
+    steps = max(steps, 1)
     return triton.cdiv(steps, triton.cdiv(steps, min(splits, steps)))
 
 
@@ -160,7 +165,8 @@ def tiles(case: Case, target: Target) -> Sequence[TileData]:
         if block_t < min(tokens, 32):
             continue
         for block_n, block_k, groups, num_warps in _shapes(block_t):
-            steps, blocks = triton.cdiv(k, block_k), triton.cdiv(t, block_t) * triton.cdiv(n, block_n)
+            steps = triton.cdiv(k, block_k)
+            blocks = triton.cdiv(max(t, 1), block_t) * triton.cdiv(max(n, 1), block_n)
             few = min(_most_splits(block_t, block_n, num_warps), steps)
             is_both = (block_k, groups) == ((256, 4) if block_t <= 32 else (64, 1))
             parts = [(s, 0) for s in _splits(blocks, steps, multiprocessors, few)]

@@ -16,7 +16,7 @@ from gemmgate.suite.cases import Case
 FAMILY = "router_topk"
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 512)
 SCORES = ("softmax", "sigmoid", "sqrtsoftplus")
-_RULE = re.compile(r"(softmax|sigmoid|sqrtsoftplus)-k(\d+)-g(\d+)x(\d+)-c([01])-n([01])-s([\d.]+)")
+_RULE = re.compile(r"(softmax|sigmoid|sqrtsoftplus)-k(\d+)-g(\d+)x(\d+)-c([01])-n([01])-s(\d+(?:\.\d+)?)")
 
 
 class Rule(NamedTuple):
@@ -73,6 +73,8 @@ def case_of(t: int, n: int, k: int, rule: Rule, name: str = "", origin: str = ""
         raise ValueError(
             f"'{rule.text}' is no rule: scores are {', '.join(SCORES)}, the scale a number from 0.0001 to 999999."
         )
+    if not rule.scale > 0:
+        raise ValueError(f"'{rule.text}' multiplies the weights by {rule.scale:g}: the scale has to be more than 0.")
     if min(rule.top_k, rule.groups, rule.top_groups) < 1:
         raise ValueError(
             f"{rule.top_k} experts, {rule.groups} groups and {rule.top_groups} of them: each has to be 1 or more."

@@ -46,14 +46,16 @@ def route(
     keys = tl.where(experts < N, _key(worth), _TAKEN)
     if GROUPS > 1:
         keys = _best_groups(keys, BT, N2, GROUPS, TOP_GROUPS)
-    # Of two neighbours, which one thread holds, the better one is in front: half as many are searched each time.
-    left, right = _neighbours(keys, BT, N2)
-    even = 2 * tl.arange(0, N2 // 2)[None, :]
+    # Of two that one thread holds the better one is in front: half as many are searched each time. Where rows have an
+    # even length threads ask for neighbours together; else for one number each, and hold those half a row apart.
+    APART: tl.constexpr = 1 if N % 2 == 0 else N2 // 2
+    left, right = _pairs(keys, BT, N2, APART)
     is_turned = right > left
     front, behind = tl.maximum(left, right), tl.minimum(left, right)  # [BT, N2 / 2]
-    front_id = even + is_turned.to(tl.int32)
+    STEP: tl.constexpr = 2 if APART == 1 else 1
+    front_id = STEP * tl.arange(0, N2 // 2)[None, :] + is_turned.to(tl.int32) * APART
     if BY_SCORE:
-        left_score, right_score = _neighbours(scores.to(tl.int32, bitcast=True), BT, N2)
+        left_score, right_score = _pairs(scores.to(tl.int32, bitcast=True), BT, N2, APART)
         front_score = tl.where(is_turned, right_score, left_score)
         behind_score = tl.where(is_turned, left_score, right_score)
     slots = tl.arange(0, TOP_K_2)[None, :]  # [1, TOP_K_2]
@@ -78,7 +80,7 @@ def route(
         weights = tl.where(slots == slot, weight, weights)
         total += weight
         front, behind = tl.where(is_best, behind, front), tl.where(is_best, _TAKEN, behind)
-        front_id = front_id ^ is_best.to(tl.int32)
+        front_id = front_id ^ (is_best.to(tl.int32) * APART)
     if NORMALISED:
         weights = weights / (total + 1e-20)
     elif SCORE == "softmax" and not BY_SCORE:
@@ -90,9 +92,13 @@ def route(
 
 
 @triton.jit
-def _neighbours(row, BT: tl.constexpr, N2: tl.constexpr):
-    """[BT, N2] as the even ones and the odd ones, [BT, N2 / 2] each."""
-    return tl.split(tl.reshape(row, (BT, N2 // 2, 2)))
+def _pairs(row, BT: tl.constexpr, N2: tl.constexpr, APART: tl.constexpr):
+    """[BT, N2] as the first and the second ones of pairs so far apart, [BT, N2 / 2] each: 1 or N2 / 2."""
+    if APART == 1:
+        pairs = tl.reshape(row, (BT, N2 // 2, 2))
+    else:
+        pairs = tl.permute(tl.reshape(row, (BT, 2, N2 // 2)), (0, 2, 1))
+    return tl.split(pairs)
 
 
 @triton.jit

@@ -140,7 +140,7 @@ def choose_tile(case: Case, target: Target) -> split_k.Tile:
     t, n, k = sizes(case)
     tile = split_k.choose_tile(logits_case_of(min(t, _BLOCK_T), n, k, "bf16", "fp32"), target)
     blocks = triton.cdiv(n, tile.block_n) * triton.cdiv(max(t, 1), _BLOCK_T)
-    splits = max(1, min(tile.splits, 16, 2 * (target.sm_count or 8) // blocks))
+    splits = max(1, min(tile.splits, 16, 2 * (target.sm_count or 8) // max(blocks, 1)))
     return replace(tile, block_t=_BLOCK_T, swap=1, splits=splits, overlap=0)
 
 
@@ -224,6 +224,8 @@ def supports(name: str, case: Case, target: Target) -> Refusal | None:
 
 def prepare_one(case: Case, example: Inputs, target: Target, tile: TileData | None = None) -> Prepared:
     chosen = choose_tile(case, target) if tile is None else tables.tile_of(split_k.Tile, "one_launch", tile)
+    if (chosen.swap, chosen.overlap) != (1, 0):
+        raise ValueError(f"one_launch has experts as rows and no launch after it: swap 1 and overlap 0, got {chosen}.")
     operands.refuse_strides("one_launch", example["x"], example["w"], None)
     workspaces: list[Tensor] = []
     state: list[Tensor] = []

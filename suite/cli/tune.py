@@ -178,6 +178,13 @@ def _show_plan(pool: Pool, items: Sequence[Item], name: str, format: options.Pag
     finally:
         pool.close()
     found = planned(items, [replies[item.path] for item in items], profile.target)
+    if not any(one.searches for one in found):
+        refused = dict.fromkeys(one.refused for one in found if one.refused)
+        why = "; ".join(refused) or "nothing has tiles to choose from"
+        raise CannotMeasureError(
+            f"Of what was selected nothing can be searched for {profile.name}: {why}. `gemmgate tune --tag full --plan "
+            f"{name}` lists what can."
+        )
     shown = report.show_planned(found, profile.name, format.value, width=_terminal.width(), color=_terminal.color())
     _terminal.put(shown)
 

@@ -78,9 +78,7 @@ def compile_rows(
             raise CannotMeasureError(f"The implementations cannot be listed: {listed['detail']}.")
         jobs, illegal = _jobs(listed["items"], request, first)
         if not jobs and not illegal and not listed["failed"]:
-            raise CannotMeasureError(
-                "Nothing of this selection launches a Triton kernel of its own: `gemmgate list` shows what there is."
-            )
+            raise CannotMeasureError(_nothing_in(request))
         waiting: SimpleQueue[Callable[[], Child]] = SimpleQueue()
         for ready in (lambda: first, *(child.result for child in early)):
             waiting.put(ready)
@@ -96,9 +94,18 @@ def compile_rows(
     rows = [row for job, reply in zip(jobs, replies, strict=True) for row in _rows(job, reply)]
     rows = _counted(rows, store, disassembler, children)
     rows += [*illegal, *(_unlisted(*failed) for failed in listed["failed"])]
+    if not rows:
+        raise CannotMeasureError(_nothing_in(request))
     if all(_is_lasting(row) for row in rows):
         store.write_request(key, [row.to_json() for row in rows])
     return tuple(rows)
+
+
+def _nothing_in(request: Request) -> str:
+    if request.tiles == (TUNED,):
+        targets = ", ".join(request.targets)
+        return f"No table has a tuned tile of this selection for {targets}: --tile rule compiles what a rule chooses."
+    return "Nothing of this selection launches a Triton kernel of its own: `gemmgate list` shows what there is."
 
 
 def illegal_tuned(rows: Iterable[Row]) -> list[Row]:
