@@ -169,6 +169,13 @@ def test_all_tiles_are_rows_of_their_own(compiled: Compiled) -> None:
     assert [row.resident_warps is None for row in rows] == [False] * 3 + [True] * 3
 
 
+def test_options_of_one_vendor_stay_there(invoke: Invoke, compiled: Compiled) -> None:
+    """The routers' kernels, which limit registers on NVIDIA's GPUs, compile for AMD's, which know no such option."""
+    options = ("--case", "mixtral-8x7b-t1-bf16,deepseek-v3-t4-bf16", "--target", "gfx942", "--tile", "rule")
+    result = invoke("static", "--family", "router,router_topk", *options, "--cache", str(compiled.cache))
+    assert result.exit_code == 0, result.stdout + result.stderr
+
+
 @pytest.fixture
 def faulty(tmp_path: Path) -> Path:
     """The same family with a fault in each launch but one."""

@@ -165,16 +165,26 @@ def _outputs(x: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
 
 
 def choose_experts(
-    parts: Tensor, correction: Tensor | None, rule: Rule, weights: Tensor, experts: Tensor, *, overlap: bool = False
+    parts: Tensor,
+    correction: Tensor | None,
+    rule: Rule,
+    weights: Tensor,
+    experts: Tensor,
+    *,
+    overlap: bool = False,
+    registers: int = 0,
 ) -> tuple[Any, ...]:
-    """The second launch: parts of logits, fp32 [S, T, N] or logits [T, N], row-major. No tokens take none."""
+    """The second launch: parts of logits, fp32 [S, T, N] or logits [T, N], row-major. No tokens take none.
+
+    `registers` is how many a thread may take, on NVIDIA's GPUs alone; 0 is what the assembler likes.
+    """
     t, n = parts.shape[-2:]
     if t == 0:
         return ()
     early = overlap and not host.is_interpreted(_choose)
     options: dict[str, Any] = {"launch_pdl": True} if early else {}
-    if not torch.version.hip:
-        options["maxnreg"] = REGISTERS
+    if registers:
+        options["maxnreg"] = registers
     return (
         _choose[(t,)](
             parts, parts if correction is None else correction, weights, experts, t, rule.scale, N=n,
@@ -272,16 +282,17 @@ def prepare_two(case: Case, example: Inputs, target: Target, tile: TileData | No
     if choice.implementation in dispatch.OWN and (overlaps(target) or host.is_interpreted(_choose)):
         return _prepare_own_two(choice, logits_case, rule, example, target)
     first = dispatch.TIERS[choice.implementation].prepare(logits_case, example, target, choice.tile)
+    choose = partial(choose_experts, registers=_registers(target))
     if target.is_gpu:
         logits = torch.empty(t, n, dtype=torch.float32, device=example["x"].device)
-        choose_experts(logits, example.get("correction"), rule, *_outputs(example["x"], rule))
+        choose(logits, example.get("correction"), rule, *_outputs(example["x"], rule))
 
     def bind(inputs: Inputs) -> Call:
         logits_of = first.bind(inputs)
         correction, outputs = inputs.get("correction"), _outputs(inputs["x"], rule)
 
         def call() -> tuple[Tensor, Tensor]:
-            choose_experts(logits_of(), correction, rule, *outputs)
+            choose(logits_of(), correction, rule, *outputs)
             return outputs
 
         return call
@@ -294,6 +305,10 @@ def prepare_two(case: Case, example: Inputs, target: Target, tile: TileData | No
         state=first.state,
         device_code=first.device_code,
     )
+
+
+def _registers(target: Target) -> int:
+    return REGISTERS if target.arch.startswith("sm_") else 0
 
 
 def _choice_of(case: Case, target: Target) -> dispatch.Choice:
@@ -313,6 +328,7 @@ def _prepare_own_two(
     kernel = dispatch.OWN[choice.implementation]
     tile = replace(dispatch.tile_of(choice, logits_case, target), overlap=1)
     operands.refuse_strides("two_launches", example["x"], example["w"], None)
+    choose = partial(choose_experts, overlap=True, registers=_registers(target))
     workspaces: list[Tensor] = []
 
     def launch(inputs: Inputs, held: operands.Scratch, logits: Tensor, outputs: tuple[Tensor, Tensor]) -> list[Any]:
@@ -320,7 +336,7 @@ def _prepare_own_two(
             return []
         first = kernel.multiply(inputs["x"], inputs["w"], None, logits, held, tile)
         parts = held.partials if tile.splits > 1 else logits
-        return [first, *choose_experts(parts, inputs.get("correction"), rule, *outputs, overlap=True)]
+        return [first, *choose(parts, inputs.get("correction"), rule, *outputs)]
 
     def bound(inputs: Inputs) -> tuple[Inputs, operands.Scratch, Tensor, tuple[Tensor, Tensor]]:
         x, w = inputs["x"], inputs["w"]
