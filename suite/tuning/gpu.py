@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
-from gemmgate.suite.catalog import Item
+from gemmgate.suite.catalog import Item, offered
 from gemmgate.suite.records import Limits
 from gemmgate.suite.tuning.candidates import Candidate
 from gemmgate.suite.tuning.pool import Pool
@@ -53,16 +53,20 @@ class Gpu:
         return "cold" if self.cold else "hot"
 
     def begin(self) -> None:
-        """Makes inputs and the first yardstick that is right, which the confirmation is quoted against."""
+        """Makes inputs and the first of the case's yardsticks that is right: the confirmation is quoted against it."""
         case = self.item.case.to_json()
         # A CPU's last-level cache is too large for a ring.
         caches = ["cold" if self.worker.target.is_gpu else "hot"]
         begun = self._ask("race", step="begin", case=case, seed=self.seed, data="normal", caches=caches)
         self.cold = begun["cold"]
+        meant = offered(self.item.family, self.item.case)
         right = (
             name
             for name in self.item.family.yardsticks
-            if name not in self.excluded and not self._mount(name, {name: None})[name] and not self.check(name)
+            if name in meant
+            and name not in self.excluded
+            and not self._mount(name, {name: None})[name]
+            and not self.check(name)
         )
         self.yardsticks = tuple(islice(right, 1))
 

@@ -12,11 +12,12 @@ FAMILY = Family(
     runner="kernel",
     cases=(_case(8), _case(16)),
     implementations=(
+        Entry("rounded", "products:ROUNDED", lambda case: case.dtype != "fp32"),
         Entry("plain", "products:PLAIN"),
         Entry("tiled", "products:TILED"),
         Entry("fixed", "products:FIXED"),
     ),
-    yardsticks=("plain",),
+    yardsticks=("rounded", "plain"),
     flop=lambda case: 2 * case.dims["n"] ** 3,
     bytes_moved=lambda case: 3 * 4 * case.dims["n"] ** 2,
     make_inputs="products:make_inputs",

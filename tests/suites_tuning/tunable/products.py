@@ -61,5 +61,7 @@ def _plain(case, example, target, tile=None):
 
 
 PLAIN = Implementation("plain", "yardstick", True, lambda case, target: None, _plain)
+ROUNDED = Implementation("rounded", "yardstick", True, lambda case, target: None, _plain)
+"""Means nothing for a case in fp32, of which alone there are."""
 FIXED = Implementation("fixed", "own", True, lambda case, target: None, _plain)
 TILED = Implementation("tiled", "own", True, lambda case, target: None, prepare, tiles=tiles, footprint=footprint)
