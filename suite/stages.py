@@ -44,7 +44,7 @@ def screened(found: Sequence[BlockValue], known: Noise | None) -> Screened:
             return "open"
         if len(every) == len(first):
             rule = looks.with_own(known, first).rule
-            if looks.is_clear(first, rule):
+            if len(first) == step and looks.is_clear(first, rule):  # fewer tell their own noise too badly
                 return _flag(first, rule)
             return "gone" if looks.let_go(first, rule, share) else "open"
     rule = looks.with_own(known, every).rule

@@ -14,6 +14,7 @@ import pytest
 import scipy.stats
 
 from gemmgate.suite import block_rule, duet, looks, rehearsal, stages, watch
+from gemmgate.suite.block_values import BlockValue
 from gemmgate.suite.looks import (
     LOOKS,
     OWN,
@@ -29,6 +30,7 @@ from gemmgate.suite.looks import (
 )
 from gemmgate.suite.rehearsal import Rehearsed, rehearse
 from gemmgate.suite.statistics import Floats
+from tests.runs import row
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "verdicts.md").read_text(encoding="utf-8")
 WORDS = " ".join(PAGE.split())
@@ -173,6 +175,18 @@ def test_early_flag_is_for_what_is_clear() -> None:
     assert looks.is_clear([-5.1 * rule.screen_at] * 6, rule)
     assert not looks.is_clear([4.9 * rule.screen_at] * 6, rule)
     assert not looks.is_clear([0.2, 0.0, 0.0, 0.0], rule)  # one slow launch
+
+
+def test_a_step_that_is_not_complete_flags_nothing() -> None:
+    """Of six blocks 20 % more time is a flag; with one of them spoiled, or three alone, the screen goes on."""
+
+    def blocks(count: int, spoiled: int = -1) -> list[BlockValue]:
+        sides = [row("mm", 1e-5, marks=("shared",) if i == spoiled else ()) for i in range(count)]
+        return [BlockValue("a", i, 0.0, math.log(1.2), None, None, side, side) for i, side in enumerate(sides)]
+
+    assert stages.screened(blocks(6), None) == "slower"
+    assert stages.screened(blocks(6, spoiled=2), None) == "open"
+    assert stages.screened(blocks(3), None) == "open"
 
 
 def test_noise_is_that_of_normal_blocks() -> None:
